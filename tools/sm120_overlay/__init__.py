@@ -1,0 +1,1 @@
+"""The overlay for people who serve large models on SM120 GPUs."""

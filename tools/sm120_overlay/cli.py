@@ -1,0 +1,64 @@
+"""Every verb's way in: names it, runs it, and turns what it raises into an exit code and two sentences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from . import report
+from .errors import Missing, OverlayError, UsageError
+
+VERBS = {
+    "apply": "bring targets to the series (or off it, with --reverse)",
+    "status": "show the state of every patch on targets",
+    "verify": "fail unless targets are exactly the series; prove patches red and green",
+    "export": "turn the commits of a series' branch back into patch files",
+    "lint": "check what every patch must be",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`VERB ARGUMENTS`: the exit code of that verb."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        report.show("usage: sm120-overlay VERB ...\n\n" + "\n".join(f"  {v:8} {text}" for v, text in VERBS.items()))
+        report.show("\nEach verb teaches by example: sm120-overlay VERB --help")
+        return 0 if argv else 2
+    verb, *arguments = argv
+    if verb not in VERBS:
+        error = UsageError(f"There is no verb {verb!r}.", f"The verbs are {', '.join(VERBS)}.")
+        report.show_error(error)
+        return error.exit_code
+    return guarded(verb, arguments)
+
+
+def guarded(verb: str, arguments: list[str]) -> int:
+    """Runs one verb; nothing a user can cause shows as a traceback."""
+    try:
+        run: Callable[[list[str]], int] = import_module(f"{__package__}.verbs.{verb}").main
+        return run(arguments)
+    except OverlayError as error:
+        return _failed(verb, arguments, error)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("sm120_overlay"):
+            raise
+        missing = Missing(f"The module {error.name} is not installed for {sys.executable}.", "pip install -e . there.")
+        return _failed(verb, arguments, missing)
+    except BrokenPipeError:
+        return 1
+    except OSError as error:
+        return _failed(verb, arguments, Missing(f"{error.filename or 'The system'}: {error.strerror or error}.", _TODO))
+    except KeyboardInterrupt:
+        report.say("Interrupted; whatever was half done is undone by the next run.")
+        return 130
+
+
+_TODO = "Check the path, its permissions and the free space, then run again."
+
+
+def _failed(verb: str, arguments: list[str], error: OverlayError) -> int:
+    report.show_error(error)
+    if "--json" in arguments:
+        report.show_json(verb, {"line": None, "ok": False, "targets": [], "error": report.error_json(error)})
+    return error.exit_code

@@ -1,0 +1,42 @@
+"""The one cache of this project: everything in it is named by a hash and published by one rename.
+
+So nothing in it is ever half there, two runs may fill it at once, and whatever is in it works offline. It may be
+deleted at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+VARIABLE = "SM120_OVERLAY_CACHE"
+
+
+def cache_dir(*parts: str) -> Path:
+    """A place in the cache: `$SM120_OVERLAY_CACHE`, else the user's cache folder."""
+    root = os.environ.get(VARIABLE)
+    if root is None:
+        from platformdirs import user_cache_path
+
+        root = str(user_cache_path("sm120-overlay"))
+    return Path(root, *parts)
+
+
+def publish(place: Path, fill: Callable[[Path], None]) -> Path:
+    """`place`, made by `fill` in a folder beside it and renamed whole; kept as it is when it is already there."""
+    if place.exists():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}-", dir=place.parent))
+    try:
+        fill(partial)
+        os.rename(partial, place)
+    except OSError:
+        if not place.exists():  # else another run was first, with the same content
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return place

@@ -1,0 +1,163 @@
+"""Recognises a git checkout: which pin it stands on, what of ours is on top, and what is in its files. Reads only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Refused
+from .blobs import blob_id
+from .build import COMMITTER
+from .git import Repository, attempt, run
+from .mail import parse_trailers
+from .pins import Lines, Pin
+from .sources import pinned_roots
+from .transaction import FOLDER, Workplace, read_file
+
+# What git leaves in its directory while one of its own operations waits for the user.
+UNFINISHED = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase or am",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_LOG": "bisect",
+}
+FAR = 2000  # commits above a pin that are looked through
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit above the pin: what it says, and whether these tools made it (the committer says so)."""
+
+    id: str
+    parent: str
+    tree: str
+    author: str
+    message: str
+    ours: bool
+
+    @property
+    def slug(self) -> str | None:
+        """The slug in its trailers."""
+        return next((value for key, value in parse_trailers(self.message) if key == "Slug"), None)
+
+
+@dataclass(frozen=True)
+class Where:
+    """What git says of a checkout's top folder; `branch` is HEAD's full name, None where detached."""
+
+    git_dir: Path
+    index: Path
+    head: str
+    branch: str | None
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A checkout on a pin; `commits` are pin..HEAD."""
+
+    repo: Repository
+    where: Where
+    pin: Pin
+    base: str
+    commits: tuple[Commit, ...]
+
+    @property
+    def head(self) -> str:
+        """The commit that is checked out."""
+        return self.where.head
+
+    @property
+    def branch(self) -> str | None:
+        """The full name of HEAD's branch, None where detached."""
+        return self.where.branch
+
+    @property
+    def place(self) -> Workplace:
+        """Where its lock and journal lie: in its own git directory (a linked worktree has its own)."""
+        return Workplace(self.where.git_dir / FOLDER, self.repo.path)
+
+    @property
+    def ours(self) -> str:
+        """The branch that these tools keep in this checkout."""
+        return our_branch(self.pin)
+
+    @property
+    def laid_out(self) -> bool:
+        """Whether it stands on a wheel laid out as a tree, not on upstream's own commit."""
+        return self.base != self.pin.commit
+
+
+def our_branch(pin: Pin) -> str:
+    """The full name of the branch that carries a line's series."""
+    return f"refs/heads/sm120/{pin.line}"
+
+
+def find_checkout(path: Path) -> Where:
+    """Asks git about the folder, which must be a checkout's top folder.
+
+    Raises:
+        Refused: it is none (also when it only lies inside one), or has no commit yet.
+    """
+    code, out, err = attempt(
+        Repository(path.resolve()), "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
+        "--git-path", "index", "HEAD", "--symbolic-full-name", "HEAD",
+    )  # fmt: skip
+    lines = os.fsdecode(out).splitlines()
+    if code or len(lines) != 5 or Path(lines[0]).resolve() != path.resolve():
+        said = err.strip().splitlines()[-1] if err.strip() else f"its top folder is {lines[0] if lines else 'unknown'}"
+        raise Refused(
+            f"{path}: expected the top folder of a git checkout, found none ({said.removeprefix('fatal: ')}).",
+            "Name the folder that git rev-parse --show-toplevel prints there, or use --installed for a package.",
+        )
+    return Where(Path(lines[1]), Path(lines[2]), lines[3], None if lines[4] == "HEAD" else lines[4])
+
+
+def open_checkout(path: Path, lines: Lines, where: Where | None = None, locks: tuple[int, ...] = ()) -> Checkout:
+    """The checkout at `path`; `where` is what `find_checkout` said, if it was asked already.
+
+    Raises:
+        Refused: it is not a checkout's top folder, or HEAD stands on no pin of any line.
+    """
+    repo = Repository(path.resolve(), locks)
+    where = where or find_checkout(path)
+    roots = {root: pin for pin in lines.all_pins() for root in pinned_roots(pin)}
+    commits = () if where.head in roots else read_commits(repo, where.head, roots)
+    base = commits[0].parent if commits else where.head
+    if base not in roots:
+        known = ", ".join(f"{pin.upstream} {pin.tag} ({pin.commit[:12]})" for pin in lines.all_pins())
+        raise Refused(
+            f"{path}: HEAD is {where.head[:12]}, which stands on no pin; expected one of {known}.",
+            "Check out the pinned commit there, or let apply make a fresh checkout (no path, or --into DIR).",
+        )
+    return Checkout(repo, where, roots[base], base, commits)
+
+
+def read_commits(repo: Repository, tip: str, stops: Iterable[str]) -> tuple[Commit, ...]:
+    """The commits from a pin (not with it) to `tip`, first parents only, oldest first."""
+    out = run(
+        repo, "log", "--first-parent", f"--max-count={FAR}", "--ignore-missing", "-z",
+        "--format=%H%x01%P%x01%T%x01%an <%ae>%x01%cn <%ce>%x01%B", tip, *(f"^{stop}" for stop in stops), "--",
+    )  # fmt: skip
+    rows = [row.split("\x01", 5) for row in out.decode("utf-8", "replace").split("\0") if row]
+    return tuple(
+        Commit(id, parents.partition(" ")[0], tree, author, message.rstrip("\n"), committer == COMMITTER)
+        for id, parents, tree, author, committer, message in reversed(rows)
+    )
+
+
+def unfinished(checkout: Checkout) -> str | None:
+    """The operation of git's own that waits for the user there, if any."""
+    return next((name for entry, name in UNFINISHED.items() if (checkout.where.git_dir / entry).exists()), None)
+
+
+def observe_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
+    """Path → blob id of the file as it lies there (None: no file); nothing but these files is read."""
+    found = {}
+    for path in paths:
+        data = read_file(root / path)
+        found[path] = None if data is None else blob_id(data)
+    return found

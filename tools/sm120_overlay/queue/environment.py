@@ -1,0 +1,189 @@
+"""Finds the distributions of a Python environment by asking its interpreter for its path and reading the metadata."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import Missing, Refused
+from .pins import Line, Lines, Pin
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+ASK = "import json, sys; print(json.dumps([p for p in sys.path[1:] if p]))"  # [0] is the folder of this call
+
+
+@dataclass(frozen=True)
+class Package:
+    """One distribution where an interpreter finds it: `site` holds its files, `info` is its .dist-info folder."""
+
+    name: str
+    version: str
+    tag: str
+    site: Path
+    info: Path
+    editable: str | None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment: its interpreter, its module path, and of the distributions asked for those it has."""
+
+    python: str
+    path: tuple[str, ...]
+    packages: dict[str, Package]
+
+
+def find_environment(python: str | None, lines: Lines) -> Environment:
+    """The environment of an interpreter (None: the one that runs this), with every distribution the lines name.
+
+    Raises:
+        Missing: the interpreter does not run.
+        Refused: one folder of its path holds two versions of one of them.
+    """
+    names = {pin.distribution for pin in lines.all_pins()}
+    names |= {name for line in lines.lines for name, _ in line.joint}
+    names |= {name for pin in lines.all_pins() for name, _ in pin.prebuilt}
+    python = python or sys.executable
+    path = interpreter_path(python)
+    return Environment(python, tuple(path), find_packages(path, names))
+
+
+def find_packages(paths: Iterable[str], names: Iterable[str]) -> dict[str, Package]:
+    """Distribution name → package, of those of `names` that lie on a module path.
+
+    Raises:
+        Refused: one folder of it holds two versions of one of them.
+    """
+    from importlib.metadata import distributions  # 10 ms that a checkout need not pay
+
+    wanted = {canonical(name): name for name in names}
+    found: dict[str, Package] = {}
+    for path in paths:
+        here: dict[str, Package] = {}
+        for dist in distributions(path=[path]):
+            name = wanted.get(canonical(dist.metadata["Name"] or ""))
+            package = _package(dist) if name else None
+            if name and package:
+                _check_single(here.get(name), package)
+                here[name] = package
+        found = here | found  # what comes first on the path is what is imported
+    return found
+
+
+def interpreter_path(python: str) -> list[str]:
+    """`sys.path` of an interpreter as a plain run of it has it.
+
+    Raises:
+        Missing: it does not run.
+    """
+    try:
+        done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=True, cwd="/")
+        return [str(path) for path in json.loads(done.stdout)]
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        raise Missing(
+            f"{python}: expected a Python interpreter, and it does not run ({error}).",
+            "Name the interpreter of the environment that SGLang is installed in: --installed PATH/bin/python.",
+        ) from None
+
+
+def recognise(lines: Lines, packages: dict[str, Package], name: str | None) -> Line:
+    """The one line that the installed upstreams belong to.
+
+    Raises:
+        Missing: none of the upstreams is installed.
+        Refused: they belong to no line, or to different ones, or something else does not match.
+    """
+    here = [(pin, packages[pin.distribution]) for pin in _one_per_distribution(lines) if pin.distribution in packages]
+    if not here:
+        wanted = " and ".join(sorted({pin.distribution for pin in lines.all_pins()}))
+        raise Missing(f"{wanted} are not installed there.", "Name their interpreter: --installed PATH/bin/python.")
+    candidates = [line for line in lines.lines if name in (None, line.name)]
+    fitting = [line for line in candidates if all(_fits(line, pin.upstream, package) for pin, package in here)]
+    if not fitting:
+        found = ", ".join(f"{package.name} {package.version}" for _, package in here)
+        expected = "; ".join(f"{line.name}: {_versions(line)}" for line in candidates) or f"no line {name}"
+        raise Refused(
+            f"{found} are installed together; expected those of one line ({expected}).",
+            "Install the versions of one line, then run again.",
+        )
+    return fitting[0]
+
+
+def check_imported(environment: Environment, pin: Pin, package: Package) -> None:
+    """What Python imports is what pip installed.
+
+    Raises:
+        Refused: a folder earlier on the path holds the same top-level name.
+    """
+    tops = {there.partition("/")[0] for _, there in pin.paths}
+    for path in environment.path:
+        if Path(path).resolve() == package.site.resolve():
+            return
+        shadow = next((top for top in tops if (Path(path) / top).is_dir()), None)
+        if shadow:
+            raise Refused(
+                f"{environment.python} imports {shadow} from {path}, not from {package.site}, where pip installed it.",
+                "Take that folder off PYTHONPATH, or apply to it as a checkout.",
+            )
+
+
+def check_joint(line: Line, packages: dict[str, Package]) -> None:
+    """Everything that is installed and that the line names has the line's version.
+
+    Raises:
+        Refused: naming each one that has not.
+    """
+    wrong = [
+        f"{name} {packages[name].version} (expected {version})"
+        for name, version in line.joint
+        if name in packages and packages[name].version.partition("+")[0] != version
+    ]
+    if wrong:
+        raise Refused(
+            f"The environment does not fit line {line.name}: it has {', '.join(wrong)}.",
+            "Install the expected versions, or take them out of the environment.",
+        )
+
+
+def canonical(name: str) -> str:
+    """A distribution's name in the one form that the index uses (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _package(dist: Distribution) -> Package | None:
+    info = getattr(dist, "_path", None)
+    if not isinstance(info, Path) or info.suffix != ".dist-info":
+        return None
+    wheel = dist.read_text("WHEEL") or ""
+    tags = re.findall(r"^Tag: (\S+)", wheel, re.MULTILINE)
+    origin = json.loads(dist.read_text("direct_url.json") or "{}")
+    editable = origin.get("url") if origin.get("dir_info", {}).get("editable") else None
+    return Package(dist.metadata["Name"], dist.version, tags[0] if tags else "", info.parent, info, editable)
+
+
+def _check_single(first: Package | None, second: Package) -> None:
+    if first is not None and first.info != second.info:
+        raise Refused(
+            f"{second.site} holds two versions of {second.name}: {first.version} and {second.version}.",
+            f"Remove one (pip uninstall {second.name}, twice), and install the one that is meant.",
+        )
+
+
+def _one_per_distribution(lines: Lines) -> list[Pin]:
+    return list({pin.distribution: pin for pin in lines.all_pins()}.values())
+
+
+def _fits(line: Line, upstream: str, package: Package) -> bool:
+    return any(pin.upstream == upstream and pin.version == package.version for pin in line.pins)
+
+
+def _versions(line: Line) -> str:
+    return ", ".join(f"{pin.distribution} {pin.version}" for pin in line.pins)

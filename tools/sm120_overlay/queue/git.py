@@ -1,0 +1,236 @@
+"""The one gateway to git. GitPython runs it; this module decides in which surroundings.
+
+No GIT_* variable of the caller's reaches git, and no setting of the user's can change what we write: hooks, signing,
+line ends, white space, renames and prefixes are fixed here. The user's configuration stays readable, because
+their `safe.directory` lives there. Bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import Missing, OverlayError
+
+if TYPE_CHECKING:
+    from git import Git
+
+MINIMUM = (2, 34)
+SETTINGS = {
+    "commit.gpgSign": "false",
+    "core.autocrlf": "false",
+    "core.attributesFile": os.devnull,
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.quotePath": "true",
+    "core.safecrlf": "false",
+    "diff.mnemonicPrefix": "false",
+    "diff.noprefix": "false",
+    "diff.renames": "false",
+    "fastimport.unpackLimit": "0",
+    "gc.auto": "0",
+    "i18n.commitEncoding": "UTF-8",
+    "i18n.logOutputEncoding": "UTF-8",
+    "log.showSignature": "false",
+    "maintenance.auto": "false",
+    "pack.compression": "0",  # a second saved for a hundred patches is worth a few megabytes until the next gc
+    "protocol.version": "2",
+    "submodule.recurse": "false",
+}
+ENVIRONMENT = {
+    "GIT_NO_LAZY_FETCH": "1",  # a partial clone must say what it lacks, not fetch it silently (git >= 2.45)
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+class GitError(OverlayError):
+    """git itself said no; `what` carries its words."""
+
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A git repository at a folder. `locks` are file descriptors that git's children hold while they run."""
+
+    path: Path
+    locks: tuple[int, ...] = ()
+
+
+def scrub_environment() -> None:
+    """Takes every GIT_* variable out of this process: GitPython copies os.environ into every call."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        del os.environ[name]
+
+
+@cache
+def _library() -> type[Git]:
+    scrub_environment()  # before the import: GitPython reads GIT_PYTHON_* then
+    try:
+        from git import Git
+    except ImportError as error:
+        raise Missing(f"GitPython cannot run: {str(error).splitlines()[0]}.", "Install git and this project.") from None
+    return Git
+
+
+def run(repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> bytes:
+    """What `git ARGUMENTS` prints in `repo`.
+
+    Raises:
+        GitError: git exits other than 0.
+    """
+    code, out, err = attempt(repo, *arguments, stdin=stdin, env=env)
+    if code:
+        raise GitError(
+            f"{repo.path}: git {arguments[0]} failed: {_last_words(err, code)}.", "Mend what git names and run again."
+        )
+    return out
+
+
+def attempt(
+    repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
+) -> tuple[int, bytes, str]:
+    """Exit code, standard output and standard error of `git ARGUMENTS`."""
+    scrub_environment()
+    git = _library()
+    settings = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
+    surroundings = ENVIRONMENT | {"GIT_CEILING_DIRECTORIES": str(repo.path.parent)} | (env or {})
+    started = git(repo.path).execute(
+        [git.GIT_PYTHON_GIT_EXECUTABLE or "git", *settings, *arguments],
+        istream=subprocess.PIPE,
+        as_process=True,
+        env=surroundings,
+        pass_fds=repo.locks,
+    )
+    process = started.proc
+    assert process is not None  # execute() just started it
+    out, err = process.communicate(stdin)
+    return process.returncode, out, err.decode("utf-8", "replace")
+
+
+def _last_words(err: str, code: int) -> str:
+    lines = [line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".") for line in err.splitlines() if line]
+    return lines[-1] if lines else f"exit code {code}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file in a tree or in the index."""
+
+    mode: str
+    blob: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path that differs between two commits (None: not there)."""
+
+    path: str
+    old: Entry | None
+    new: Entry | None
+
+
+def diff_trees(repo: Repository, old: str, new: str) -> tuple[Change, ...]:
+    """Every path that differs between the trees of two commits."""
+    out = run(repo, "diff-tree", "-r", "-z", "--no-renames", "--full-index", "--no-ext-diff", old, new)
+    parts = out.split(b"\0")
+    changes = []
+    for head, path in zip(parts[:-1:2], parts[1::2], strict=True):
+        old_mode, new_mode, old_blob, new_blob, _ = head.decode().lstrip(":").split(" ")
+        before = None if old_mode == "000000" else Entry(old_mode, old_blob)
+        after = None if new_mode == "000000" else Entry(new_mode, new_blob)
+        changes.append(Change(os.fsdecode(path), before, after))
+    return tuple(changes)
+
+
+@dataclass(frozen=True)
+class Object:
+    """An object of the repository: its id, its kind (`blob`, `commit`, …) and its bytes."""
+
+    id: str
+    kind: str
+    data: bytes
+
+
+def read_objects(repo: Repository, names: Iterable[str]) -> dict[str, Object | None]:
+    """Name → object for every object name (an id, a ref, or REVISION:PATH), None where there is none; one process.
+
+    The bytes of a blob asked for by path are as in the tree, whatever its attributes say.
+    """
+    wanted = list(dict.fromkeys(names))
+    stream = b"".join(os.fsencode(name) + b"\n" for name in wanted)
+    out = run(repo, "cat-file", "--batch", stdin=stream) if wanted else b""
+    found: dict[str, Object | None] = {}
+    at = 0
+    for name in wanted:
+        end = out.index(b"\n", at)
+        head, at = out[at:end].rsplit(b" ", 2), end + 1
+        if head[-1] == b"missing":
+            found[name] = None
+            continue
+        size = int(head[2])
+        found[name] = Object(head[0].decode(), head[1].decode(), out[at : at + size])
+        at += size + 1
+    return found
+
+
+def tree_entries(repo: Repository, revision: str, paths: Iterable[str]) -> dict[str, Entry]:
+    """Path → entry of a revision's tree, for those of `paths` that are files in it."""
+    out = run(repo, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", revision, "--", *paths)
+    rows = (row.partition(b"\t") for row in out.split(b"\0") if row)
+    return {os.fsdecode(path): Entry(*head.decode().split(" ")[::2]) for head, _, path in rows}
+
+
+def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = None) -> dict[str, Entry]:
+    """Path → entry of the index; a path with conflicts has mode `unmerged`, one outside a sparse cone `sparse`."""
+    env = {"GIT_INDEX_FILE": str(index)} if index else None
+    out = run(repo, "--literal-pathspecs", "ls-files", "-t", "-s", "-z", "--full-name", "--", *paths, env=env)
+    found: dict[str, Entry] = {}
+    for row in filter(None, out.split(b"\0")):
+        head, _, path = row.partition(b"\t")
+        tag, mode, blob, stage = head.decode().split(" ")
+        mode = "unmerged" if stage != "0" else "sparse" if tag == "S" else mode
+        found[os.fsdecode(path)] = Entry(mode, blob)
+    return found
+
+
+def version(repo: Repository) -> tuple[int, ...]:
+    """The version of the git that runs, such as (2, 39, 5)."""
+    words = run(repo, "version").decode().split()
+    return tuple(int(part) for part in words[2].split(".") if part.isdigit())
+
+
+def commit_exists(repo: Repository, commit: str) -> bool:
+    """Whether the repository holds the commit and its tree."""
+    code, _, _ = attempt(repo, "cat-file", "-e", f"{commit}^{{tree}}")
+    return code == 0
+
+
+def symbolic_head(repo: Repository, target: str, why: str) -> None:
+    """Puts HEAD on a branch (its full name), or detached on a commit; files and index stay."""
+    if target.startswith("refs/"):
+        run(repo, "symbolic-ref", "-m", why, "HEAD", target)
+    else:
+        run(repo, "update-ref", "--no-deref", "-m", why, "HEAD", target)
+
+
+def set_refs(repo: Repository, refs: Mapping[str, tuple[str | None, str | None]], why: str) -> None:
+    """Moves refs from one id to another in one transaction (None: no such ref).
+
+    Raises:
+        GitError: a ref was not where it was said to be; then none moved.
+    """
+    commands = []
+    for ref, (new, old) in refs.items():
+        if new is None:
+            commands.append(f"delete {ref}\0{old}\0")
+        else:
+            commands.append(f"update {ref}\0{new}\0{old or '0' * 40}\0")
+    run(repo, "update-ref", "--create-reflog", "-m", why, "-z", "--stdin", stdin="".join(commands).encode())

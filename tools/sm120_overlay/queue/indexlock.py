@@ -1,0 +1,99 @@
+"""Changes a checkout's index by git's own protocol: index.lock is held, a copy is made ready, a rename sets it.
+
+git itself fills the copy. A lock that a cut run left is known for ours by what is in it, so it never blocks the next
+run, and a lock of the user's own git is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import Refused
+from .git import Entry, Repository, index_entries, run
+
+MARK = b"sm120-overlay holds this lock\n"
+OWN = ("index", "index.lock", "index-to-set", "lock-mark")  # in our folder, while a run is under way
+
+
+@contextmanager
+def index_locked(index: Path, folder: Path) -> Iterator[None]:
+    """Holds `index.lock` as git would, made by a link so that it appears with our mark inside.
+
+    Raises:
+        Refused: git holds it.
+    """
+    lock, mark = _lock(index), folder / "lock-mark"
+    mark.write_bytes(MARK)
+    try:
+        os.link(mark, lock)
+    except FileExistsError:
+        raise Refused(
+            f"{lock} exists: git is at work in this checkout, or crashed.", "Wait for it, or remove a stale lock."
+        ) from None
+    try:
+        yield
+    finally:
+        unlock_index(index, folder)
+
+
+def unlock_index(index: Path, folder: Path) -> None:
+    """Removes an index.lock that is ours: it holds our mark, or is the very index that we were about to set."""
+    lock, ready = _lock(index), folder / "index"
+    data = lock.read_bytes() if lock.is_file() else None
+    if data == MARK or (data is not None and ready.is_file() and data == ready.read_bytes()):
+        lock.unlink(missing_ok=True)
+    for name in OWN:
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_index(repo: Repository, index: Path, folder: Path, wanted: Mapping[str, Entry | None]) -> None:
+    """Sets the index to hold the files as they lie, which must be `wanted`. The caller holds the lock.
+
+    Raises:
+        Refused: a checkout filter or core.fileMode would make git store something else.
+    """
+    ready = _staged(repo, index, folder, list(wanted))
+    if _may_filter(repo, index, wanted):
+        _check(repo, index_entries(repo, wanted, ready), wanted)
+    passing = folder / "index-to-set"
+    os.link(ready, passing)  # `ready` stays, so that a lock left by a cut run is known for ours
+    os.replace(passing, _lock(index))
+    os.replace(_lock(index), index)
+
+
+def restage(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -> None:
+    """The index entries of `paths` as the files lie, when a cut run is undone."""
+    os.replace(_staged(repo, index, folder, paths), index)
+
+
+def _staged(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -> Path:
+    ready = folder / "index"
+    shutil.copyfile(index, ready)
+    names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    run(repo, "update-index", "-z", "--add", "--remove", "--stdin", stdin=names, env={"GIT_INDEX_FILE": str(ready)})
+    return ready
+
+
+def _may_filter(repo: Repository, index: Path, paths: Mapping[str, Entry | None]) -> bool:
+    """Whether attributes could change bytes on their way into the index: our settings rule out all other ways."""
+    folders = {parent for path in paths for parent in (repo.path / path).parents}
+    files = [folder / ".gitattributes" for folder in folders if folder == repo.path or repo.path in folder.parents]
+    return any(file.is_file() for file in (*files, index.parent / "info" / "attributes"))
+
+
+def _check(repo: Repository, found: Mapping[str, Entry], wanted: Mapping[str, Entry | None]) -> None:
+    for path, entry in wanted.items():
+        if found.get(path) != entry:
+            raise Refused(
+                f"{repo.path / path}: git would store {found.get(path)}, expected {entry}: a checkout filter "
+                f"(.gitattributes) is at work.",
+                "Turn off line-end conversion and filters for this checkout; everything was put back.",
+            )
+
+
+def _lock(index: Path) -> Path:
+    return index.with_name("index.lock")

@@ -1,0 +1,292 @@
+"""Brings a series onto an installed package, and off again to the very bytes that pip wrote.
+
+The pinned originals of every touched file are kept in the package's .dist-info beside a manifest, so that a newer
+tool with a newer series can take an older one off. Files are replaced, never written in place; RECORD changes line by
+line and lists what we add, so that `pip uninstall` leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import Refused
+from .blobs import blob_id
+from .environment import Package
+from .pins import Pin
+from .series import Series, chains, contents
+from .transaction import FOLDER, Workplace, Write, begin, carry_out, finish, read_file, recover
+
+MANIFEST = "manifest.json"
+REINSTALL = "Reinstall the package (pip install --force-reinstall --no-deps), then apply again."
+UNCHECKED = 0b01  # a .pyc that Python never compares with its source (PEP 552)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An installed upstream: its pin, its package and what an earlier apply left there (None: nothing).
+
+    `beside` names the other distributions of the environment that the line or the pin knows.
+    """
+
+    pin: Pin
+    package: Package
+    manifest: dict[str, Any] | None
+    beside: frozenset[str] = frozenset()
+
+    @property
+    def place(self) -> Workplace:
+        """Where lock and journal lie: in the package's own .dist-info."""
+        return Workplace(self.package.info / FOLDER, self.package.site)
+
+    @property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Repository path → what the manifest says of it (`original`, `blob`, `record`)."""
+        return dict(self.manifest["files"]) if self.manifest else {}
+
+    @property
+    def digest(self) -> str | None:
+        """The digest of the series that an earlier apply put there."""
+        return str(self.manifest["digest"]) if self.manifest else None
+
+
+def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> Installed:
+    """The installed package of a pin.
+
+    Raises:
+        Refused: it is an editable install, which has no files of its own, or pip's RECORD of it is missing.
+    """
+    if package.editable:
+        raise Refused(
+            f"{package.name} is an editable install of {package.editable}: it has no files of its own.",
+            "Apply to that checkout instead: name its folder.",
+        )
+    if not (package.info / "RECORD").is_file():
+        raise Refused(f"{package.info}: expected pip's RECORD there, found none.", REINSTALL)
+    manifest = package.info / FOLDER / MANIFEST
+    said = json.loads(manifest.read_bytes()) if manifest.is_file() else None
+    return Installed(pin, package, said, frozenset(beside))
+
+
+def observe_installed(target: Installed, paths: Sequence[str]) -> dict[str, str | None]:
+    """Repository path → blob id of the installed file (None: no file); nothing but these files is read."""
+    found = {path: read_file(_file(target, path)) for path in paths}
+    return {path: None if data is None else blob_id(data) for path, data in found.items()}
+
+
+def change_installed(target: Installed, series: Series, dry_run: bool = False) -> bool:
+    """Brings the package to exactly `series` (an empty one: back to pip's bytes); whether anything had to change.
+
+    The caller holds the target's lock and has recovered it.
+
+    Raises:
+        Refused: a file is not what pip or an earlier apply left, or a prebuilt library hides a change.
+    """
+    _check_prebuilt(target, series)
+    originals = _originals(target, sorted({*chains(series), *target.files}))
+    wanted = dict(originals)
+    for step in contents(series, originals):
+        wanted |= step
+    if _same(target, series, wanted):
+        return False
+    writes = _writes(target, series, originals, wanted)
+    if not dry_run:
+        _carry_out(target.place, writes)
+    return True
+
+
+def recover_installed(target: Installed) -> bool:
+    """Undoes a run on this package that was cut; whether there was one."""
+    return recover(target.place, lambda note: None)
+
+
+def _carry_out(place: Workplace, writes: Sequence[Write]) -> None:
+    begin(place, writes, {})
+    try:
+        carry_out(place, writes)
+    except BaseException:
+        recover(place, lambda note: None)
+        raise
+    finish(place)
+
+
+def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | None]:
+    """Pip's bytes of every path, after checking that each file is exactly as the last apply (or pip) left it."""
+    found = {}
+    for path in paths:
+        known = target.files.get(path)
+        now = read_file(_file(target, path))
+        _check_compiled(_file(target, path))
+        if known is None:
+            found[path] = now
+            continue
+        if (None if now is None else blob_id(now)) != known["blob"]:
+            raise Refused(
+                f"{_file(target, path)} was edited since it was patched: expected blob {known['blob']}, "
+                f"found {'no file' if now is None else blob_id(now)}.",
+                REINSTALL,
+            )
+        found[path] = _original(target, known["original"])
+    return found
+
+
+def _original(target: Installed, blob: str | None) -> bytes | None:
+    if blob is None:
+        return None
+    file = target.place.folder / "originals" / blob
+    data = read_file(file)
+    if data is None or blob_id(data) != blob:
+        raise Refused(f"{file}: expected the pinned original with blob {blob}, and it is not there.", REINSTALL)
+    return data
+
+
+def _same(target: Installed, series: Series, wanted: Mapping[str, bytes | None]) -> bool:
+    """Whether files and manifest already say exactly this series."""
+    now = observe_installed(target, sorted(wanted))
+    same = all(now[path] == (None if data is None else blob_id(data)) for path, data in wanted.items())
+    listed = (target.manifest or {}).get("patches", [])
+    return same and listed == _listed(series)
+
+
+def _writes(
+    target: Installed, series: Series, originals: Mapping[str, bytes | None], wanted: Mapping[str, bytes | None]
+) -> list[Write]:
+    touched = {path: (originals[path], wanted[path]) for path in wanted if wanted[path] != originals[path]}
+    kept = {blob_id(data): data for data, _ in touched.values() if data is not None} if series.patches else {}
+    record = read_file(target.package.info / "RECORD") or b""
+    lines, before = _restored_record(record, target)
+    manifest = _manifest(target, series, touched, lines) if series.patches else None
+    ours = {f"originals/{blob}": data for blob, data in kept.items()} | ({MANIFEST: manifest} if manifest else {})
+    files = {_installed(target, path): data for path, (_, data) in touched.items()}
+    added = {f"{target.package.info.name}/{FOLDER}/{name}": data for name, data in ours.items()}
+    after = _new_record(lines, files | added)
+    gone = {name: None for name in before if name not in added}
+    back = {_installed(target, path): data for path, data in wanted.items() if path not in touched}
+    return _differing(
+        target.package.site,
+        files | back | added | gone | {f"{target.package.info.name}/RECORD": after},
+        {_installed(target, edit.path): edit.mode for patch in series.patches for edit in patch.edits},
+    )
+
+
+def _differing(site: Path, wanted: Mapping[str, bytes | None], modes: Mapping[str, str]) -> list[Write]:
+    writes = []
+    for name, data in wanted.items():
+        before = read_file(site / name)
+        if before != data:
+            writes.append(Write(name, before, data, 0o755 if modes.get(name) == "100755" else 0o644))
+    return writes
+
+
+def _manifest(
+    target: Installed, series: Series, touched: Mapping[str, tuple[bytes | None, bytes | None]], lines: list[bytes]
+) -> bytes:
+    recorded = _by_name(lines)
+    modes = {path: chain.mode for path, chain in chains(series).items()}
+    files = {
+        path: {
+            "installed": _installed(target, path),
+            "mode": modes[path],
+            "original": None if before is None else blob_id(before),
+            "blob": None if after is None else blob_id(after),
+            "record": recorded.get(_installed(target, path), b"").decode("utf-8") or None,
+        }
+        for path, (before, after) in sorted(touched.items())
+    }
+    pin = target.pin
+    said = {"schema": 1, "line": pin.line, "upstream": pin.upstream, "version": pin.version, "digest": series.digest,
+            "patches": _listed(series), "files": files}  # fmt: skip
+    return json.dumps(said, indent=1).encode() + b"\n"
+
+
+def _listed(series: Series) -> list[dict[str, str]]:
+    return [{"slug": patch.slug, "subject": patch.subject} for patch in series.patches]
+
+
+def _restored_record(record: bytes, target: Installed) -> tuple[list[bytes], list[str]]:
+    """RECORD's lines as pip wrote them, and the names of our own files that were listed in it."""
+    prefix = f"{target.package.info.name}/{FOLDER}/"
+    original = {entry["installed"]: entry["record"] for entry in target.files.values()}
+    ours: list[str] = []
+    lines = []
+    for line in record.splitlines(keepends=True):
+        name = _name(line)
+        if name.startswith(prefix):
+            ours.append(name)
+        elif name not in original:
+            lines.append(line)
+        elif original[name] is not None:
+            lines.append(original[name].encode())
+    return lines, ours
+
+
+def _new_record(lines: Sequence[bytes], files: Mapping[str, bytes | None]) -> bytes:
+    """RECORD with the lines of changed files renewed, and new files in front.
+
+    A deleted file keeps its line (pip does not mind), so that undoing the deletion restores RECORD byte for byte.
+    """
+    end = b"\r\n" if lines and lines[0].endswith(b"\r\n") else b"\n"
+    known = _by_name(lines)
+    named = {name: _record_line(name, data, end) for name, data in files.items() if data is not None}
+    new = [line for name, line in named.items() if name not in known]
+    return b"".join(new + [named.get(_name(line), line) for line in lines])
+
+
+def _record_line(name: str, data: bytes, end: bytes) -> bytes:
+    named = io.StringIO()
+    csv.writer(named, lineterminator="").writerow([name])
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+    return named.getvalue().encode() + b",sha256=%s,%d" % (digest, len(data)) + end
+
+
+def _by_name(lines: Sequence[bytes]) -> dict[str, bytes]:
+    return {_name(line): line for line in lines}
+
+
+def _name(line: bytes) -> str:
+    text = line.decode("utf-8", "surrogateescape")
+    return next(csv.reader([text]))[0] if text.startswith('"') else text.partition(",")[0]
+
+
+def _check_prebuilt(target: Installed, series: Series) -> None:
+    touched = {edit.path: patch.slug for patch in series.patches for edit in patch.edits}
+    for name, prefixes in target.pin.prebuilt:
+        hidden = sorted({slug for path, slug in touched.items() if path.startswith(prefixes)})
+        if hidden and name in target.beside:
+            raise Refused(
+                f"{name} is installed: its prebuilt libraries are used instead of the sources that "
+                f"{', '.join(hidden)} change, so they would have no effect.",
+                f"pip uninstall {name}, or leave those patches out with --without.",
+            )
+
+
+def _check_compiled(source: Path) -> None:
+    if source.suffix != ".py":
+        return
+    for compiled in (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc"):
+        with compiled.open("rb") as file:
+            flags = int.from_bytes(file.read(8)[4:8], "little")
+        if flags & 0b11 == UNCHECKED:
+            raise Refused(
+                f"{compiled}: Python uses it without looking at {source.name} (an unchecked hash), "
+                f"which would hide the patch.",
+                "Delete it, or compile with --invalidation-mode=timestamp.",
+            )
+
+
+def _installed(target: Installed, path: str) -> str:
+    found = target.pin.installed_path(path)
+    if found is None:
+        raise Refused(f"{path} has no place in {target.package.name}.", "A series may touch only paths that map.")
+    return found
+
+
+def _file(target: Installed, path: str) -> Path:
+    return target.package.site / _installed(target, path)

@@ -1,0 +1,169 @@
+"""What every patch of a series must be, so that a stranger can judge it and a tool can carry it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..errors import OverlayError
+from .blobs import blob_id
+from .export import Exported
+from .home import Home
+from .mail import parse_patch
+from .patch import Edit, Patch
+from .pins import Line, Pin
+from .series import OVERLAY_MODE, Series, chains, load_series
+
+REQUIRED = ("Slug", "Scope", "Upstream-Status", "Test", "Drop-When", "Evidence")
+REPEATABLE = ("Issue", "Needs", "Overlay", "Signed-off-by")
+KNOWN = {*REQUIRED, *REPEATABLE, "Why-Not-Plugin"}
+VALUES = {
+    "Slug": r"[a-z0-9]+(-[a-z0-9]+)*",
+    "Scope": r"sm12x|any",
+    "Upstream-Status": r"Pending|Submitted \[https?://\S+\]|Backport \[[^\]]+\]|Inappropriate \[[^\]]+\]",
+    "Issue": r"[\w.-]+#\d+",
+    "Overlay": r"\S+ [0-9a-f]{40}",
+    "Drop-When": r"[A-Z\d`].{9,}",
+    "Evidence": r"reasoned|compiled|executed-cpu|(executed-h200|executed-sm120) docs/evidence/\S+",
+    "Signed-off-by": r"[^<>]+ <[^<>\s]+@[^<>\s]+>",
+}
+# Lines of a body that git am would take for something else: the next mail, the diff, or a header.
+HAZARDS = re.compile(r"^(From |>From |diff -|Index: |---|From: |Date: |Subject: |-- >8|\S* ?8< )")
+TWO_REASONS = re.compile(r"\b(and also|and then)\b|;| & ", re.IGNORECASE)
+WIDTH = 72
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, and where."""
+
+    where: str
+    what: str
+
+
+def lint_line(home: Home, line: Line) -> tuple[Finding, ...]:
+    """Everything wrong with the series of a line; empty when nothing is."""
+    findings: list[Finding] = []
+    owners: dict[str, str] = {}
+    for pin in line.pins:
+        try:
+            series = load_series(home, pin)
+        except OverlayError as error:
+            findings.append(Finding(f"{line.name}/{pin.upstream}", error.what))
+            continue
+        for slug in series.slugs:
+            if slug in owners:
+                findings.append(Finding(slug, f"the slug is taken by {owners[slug]}; expected unique over the line"))
+            owners[slug] = pin.upstream
+        findings += lint_series(home, series)
+    return tuple(findings)
+
+
+def lint_series(home: Home, series: Series) -> tuple[Finding, ...]:
+    """Everything wrong with one series."""
+    findings = [
+        Finding(patch.slug or patch.subject, what) for patch in series.patches for what in _patch(home, series, patch)
+    ]
+    try:
+        for path, chain in chains(series).items():
+            twice = {blob for blob in chain.points if chain.points.count(blob) > 1}
+            findings += [Finding(path, f"blob {blob} comes twice; a state could not be told") for blob in twice]
+    except OverlayError as error:
+        findings.append(Finding(series.pin.upstream, error.what))
+    return tuple(findings)
+
+
+def _patch(home: Home, series: Series, patch: Patch) -> Iterator[str]:
+    for check in (_trailers, _message):
+        yield from check(patch)
+    yield from _test(home, patch)
+    yield from _evidence(home, patch)
+    yield from _needs(series, patch)
+    overlays = {value.rpartition(" ")[0] for other in series.patches for value in other.all("Overlay")}
+    for edit in patch.edits:
+        yield from _edit(series.pin, edit, overlays)
+
+
+def _trailers(patch: Patch) -> Iterator[str]:
+    keys = [key for key, _ in patch.trailers]
+    for key in REQUIRED:
+        if key not in keys:
+            yield f"the trailer `{key}:` is missing"
+    for key in sorted(set(keys)):
+        if key not in KNOWN:
+            yield f"the trailer `{key}:` is not one of {', '.join(sorted(KNOWN))}"
+        elif keys.count(key) > 1 and key not in REPEATABLE:
+            yield f"the trailer `{key}:` comes {keys.count(key)} times; expected once"
+    for key, value in patch.trailers:
+        if key in VALUES and not re.fullmatch(VALUES[key], value):
+            yield f"`{key}: {value}` is not of the form {VALUES[key]}"
+
+
+def _message(patch: Patch) -> Iterator[str]:
+    subject, _, body = patch.message.partition("\n")
+    if not re.fullmatch(r"[\w./*-]+: \S.*[^.\s]", subject) or len(subject) > WIDTH:
+        yield f"the subject {subject!r} should read `area: what it does`, at most {WIDTH} characters, without a period"
+    if TWO_REASONS.search(subject):
+        yield f"the subject {subject!r} gives two reasons; a patch has one"
+    if len(body.strip().split("\n\n")) < 2:
+        yield "the body is missing: what breaks, on which hardware, how it was established, what was not measured"
+    for line in body.split("\n"):
+        if HAZARDS.match(line):
+            yield f"git am would misread the line {line!r} of the body"
+
+
+def _test(home: Home, patch: Patch) -> Iterator[str]:
+    named = patch.trailer("Test")
+    expected = f"tests/patches/test_{patch.slug.replace('-', '_')}.py"
+    if named is not None and named != expected:
+        yield f"`Test: {named}` should name {expected}"
+    elif named is not None and not (home.root / named).is_file():
+        yield f"its test {named} does not exist"
+
+
+def _evidence(home: Home, patch: Patch) -> Iterator[str]:
+    file = (patch.trailer("Evidence") or "").partition(" ")[2]
+    if file and not (home.root / file).is_file():
+        yield f"its evidence {file} does not exist"
+    if (patch.trailer("Upstream-Status") or "").startswith("Backport"):
+        notice = home.root / "NOTICE"
+        if not notice.is_file() or patch.slug not in notice.read_text(encoding="utf-8"):
+            yield "a backport takes upstream's own change: NOTICE must name its slug"
+
+
+def _needs(series: Series, patch: Patch) -> Iterator[str]:
+    before = series.slugs[: series.slugs.index(patch.slug)] if patch.slug in series.slugs else ()
+    for need in patch.all("Needs"):
+        if need not in before:
+            yield f"it needs {need}, which does not come before it in the series"
+
+
+def _edit(pin: Pin, edit: Edit, overlays: set[str]) -> Iterator[str]:
+    if pin.installed_path(edit.path) is None:
+        yield f"{edit.path} has no place in the installed package (generated, a submodule, or outside the path map)"
+    if edit.whole is None and edit.path in overlays:
+        yield f"{edit.path} is an overlay file: edit the file itself, never by a diff"
+    expected = pin.mode(edit.path) if edit.old else "100644"
+    if edit.mode != expected:
+        yield f"{edit.path} declares mode {edit.mode}, expected {expected}: a patch never changes a mode"
+    if _binary(edit):
+        yield f"{edit.path} is not text"
+
+
+def _binary(edit: Edit) -> bool:
+    lines = [line for hunk in edit.hunks for line in (*hunk.old, *hunk.new)]
+    return b"\0" in (edit.whole or b"") or any(b"\0" in line for line in lines)
+
+
+def lint_export(home: Home, pin: Pin, exported: Exported) -> tuple[Finding, ...]:
+    """Everything wrong with a series that is about to be written."""
+    patches = []
+    for name in exported.files["series"].decode().split():
+        patch = parse_patch(name, exported.files[f"{name}.patch"])
+        edits = [
+            Edit(path, OVERLAY_MODE, None, blob_id(exported.overlays[path]), (), exported.overlays[path])
+            for path in (value.rpartition(" ")[0] for value in patch.all("Overlay"))
+        ]
+        patches.append(replace(patch, edits=(*patch.edits, *edits)))
+    return lint_series(home, Series(pin, tuple(patches)))

@@ -1,0 +1,295 @@
+"""Moves a checkout from the series it carries to the one that is wanted: apply, upgrade and reverse are all this.
+
+The commits are built first, as objects. Then only the files that differ are written, by our own journaled writer, then
+a copy of the index, then the refs. The user's branches never move, their index is locked the whole time by git's own
+protocol (`indexlock`), and whatever is not exactly as expected is refused before the first write.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import Refused
+from .blobs import blob_id
+from .build import Built, base_contents, build
+from .checkout import Checkout, Commit, Where, read_commits, unfinished
+from .git import (
+    Change,
+    Entry,
+    GitError,
+    Repository,
+    attempt,
+    diff_trees,
+    index_entries,
+    read_objects,
+    run,
+    set_refs,
+    symbolic_head,
+    tree_entries,
+)
+from .indexlock import index_locked, restage, unlock_index, write_index
+from .series import Series, chains
+from .transaction import Workplace, Write, begin, carry_out, finish, read_file, recover
+
+COMMIT_OR_STASH = "Commit, stash or discard what is there, then run again; nothing was changed."
+
+
+@dataclass(frozen=True)
+class RefMove:
+    """Where our branch and HEAD are and where they go; HEAD is a full branch name, or a commit where detached."""
+
+    branch: str
+    branch_old: str | None
+    branch_new: str | None
+    head_old: str
+    head_new: str
+
+    @property
+    def differ(self) -> bool:
+        """Whether anything moves."""
+        return self.branch_old != self.branch_new or self.head_old != self.head_new
+
+
+def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Checkout, bool]:
+    """Brings the checkout to exactly `series` (an empty one: back to the pin); as it is then, and whether it moved.
+
+    The caller holds the target's lock and has recovered it.
+
+    Raises:
+        Refused: something of the user's is in the way; nothing was changed.
+    """
+    _check_head(checkout)
+    before = base_contents(checkout.repo, checkout.base, series)
+    branch_tip = _branch_tip(checkout)
+    built = build(checkout.repo, checkout.base, series, before)
+    _check_ours(checkout, branch_tip, built)
+    changes = _changes(checkout, series, built)
+    _check_clean(checkout, series, changes)
+    refs = _planned(checkout, built.tip, branch_tip)
+    moves = bool(changes or refs.differ)
+    if moves and not dry_run:
+        _write(checkout, _writes(checkout.repo, built, changes), changes, refs)
+    return (checkout if dry_run else _moved(checkout, series, built, refs)), moves
+
+
+def recover_checkout(repo: Repository, where: Where, place: Workplace) -> bool:
+    """Undoes a run on this checkout that was cut; whether there was one."""
+    unlock_index(where.index, place.folder)
+    return recover(place, lambda note: _undo(repo, where, place, note))
+
+
+def _moved(checkout: Checkout, series: Series, built: Built, refs: RefMove) -> Checkout:
+    """The checkout as it is after the move, without asking git again."""
+    commits, parent = [], built.base
+    for patch, commit in zip(series.patches, built.commits, strict=True):
+        commits.append(Commit(commit, parent, "", patch.author, patch.message.rstrip("\n"), True))
+        parent = commit
+    branch = refs.head_new if refs.head_new.startswith("refs/") else None
+    return replace(checkout, where=replace(checkout.where, head=built.tip, branch=branch), commits=tuple(commits))
+
+
+def _check_head(checkout: Checkout) -> None:
+    busy = unfinished(checkout)
+    if busy:
+        raise Refused(
+            f"{checkout.repo.path}: a {busy} of yours is unfinished there.",
+            f"Finish or abort it (git {busy.split()[0]} --abort), then run again.",
+        )
+    at_pin = checkout.head == checkout.base
+    if not at_pin and checkout.branch != checkout.ours and not all(commit.ours for commit in checkout.commits):
+        where = (checkout.branch or "a detached HEAD").removeprefix("refs/heads/")
+        raise Refused(
+            f"{checkout.repo.path}: HEAD is {checkout.head[:12]} on {where}; expected the pin "
+            f"{checkout.base[:12]} or our branch {checkout.ours.removeprefix('refs/heads/')}.",
+            f"git checkout {checkout.base[:12]} (or move your commits onto our branch), then run again.",
+        )
+
+
+def _branch_tip(checkout: Checkout) -> str | None:
+    if checkout.branch == checkout.ours:
+        return checkout.head
+    found = read_objects(checkout.repo, [checkout.ours])[checkout.ours]
+    return found.id if found else None
+
+
+def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built) -> None:
+    """Commits on our branch that someone else made must not be lost, unless the series already says the same."""
+    if branch_tip in (None, built.tip):
+        return
+    at_head = branch_tip == checkout.head
+    commits = checkout.commits if at_head else read_commits(checkout.repo, str(branch_tip), (checkout.base,))
+    theirs = [commit for commit in commits if not commit.ours]
+    if not theirs:
+        return
+    wanted = read_commits(checkout.repo, built.tip, (checkout.base,)) if built.commits else ()
+    if [_said(commit) for commit in commits] != [_said(commit) for commit in wanted]:
+        raise Refused(
+            f"{checkout.repo.path}: {checkout.ours.removeprefix('refs/heads/')} holds {len(theirs)} commit(s) that "
+            f"are not in the series: {', '.join(commit.slug or commit.id[:12] for commit in theirs)}.",
+            "Write them into the series with tools/export.py, or keep them under another branch name.",
+        )
+
+
+def _said(commit: Commit) -> tuple[str, str, str]:
+    return commit.tree, commit.author, commit.message
+
+
+def _changes(checkout: Checkout, series: Series, built: Built) -> tuple[Change, ...]:
+    """What differs between what is checked out and the series; from the pin the chains know it without asking git."""
+    if checkout.head == built.tip:
+        return ()
+    if checkout.head != checkout.base:
+        return diff_trees(checkout.repo, checkout.head, built.tip)
+    ends = {path: (chain.mode, chain.points[0], chain.points[-1]) for path, chain in chains(series).items()}
+    return tuple(
+        Change(path, Entry(mode, old) if old else None, Entry(mode, new) if new else None)
+        for path, (mode, old, new) in sorted(ends.items())
+        if old != new
+    )
+
+
+def _check_clean(checkout: Checkout, series: Series, changes: Sequence[Change]) -> None:
+    """The touched files, and their index entries, are exactly what HEAD says."""
+    known = chains(series)
+    paths = sorted({change.path for change in changes} | known.keys())
+    if not paths:
+        return
+    if checkout.head == checkout.base:
+        first = {path: (chain.mode, chain.points[0]) for path, chain in known.items()}
+        committed = {path: Entry(mode, blob) for path, (mode, blob) in first.items() if blob}
+    else:
+        committed = tree_entries(checkout.repo, checkout.head, paths)
+    staged = index_entries(checkout.repo, paths)
+    for path in paths:
+        _check_staged(checkout, path, committed.get(path), staged.get(path))
+        _check_file(checkout.repo, path, committed.get(path))
+
+
+def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entry | None) -> None:
+    if index is not None and index.mode in ("unmerged", "sparse"):
+        why = "is outside the sparse cone" if index.mode == "sparse" else "has a merge conflict"
+        raise Refused(f"{checkout.repo.path / path} {why}.", f"Mend that for {path}, then run again.")
+    if index != head:
+        raise Refused(
+            f"{checkout.repo.path / path}: the index holds {_named(index)}, expected {_named(head)}.", COMMIT_OR_STASH
+        )
+
+
+def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
+    file = repo.path / path
+    linked = next((parent for parent in file.parents if repo.path in parent.parents and parent.is_symlink()), None)
+    if linked:
+        raise Refused(f"{linked}: expected a folder, found a symbolic link.", "Replace the link by its folder.")
+    found = read_file(file)
+    blob = None if found is None else blob_id(found)
+    if blob == (head.blob if head else None):
+        return
+    if head is None:
+        raise Refused(
+            f"{file} exists, and the series brings a new file there.", "Move it away (also if git ignores it)."
+        )
+    code, out, _ = attempt(repo, "hash-object", "--path", path, "--", path)
+    if code == 0 and out.decode().strip() == head.blob:
+        raise Refused(
+            f"{file}: a checkout filter (line ends, .gitattributes) changed its bytes; expected blob {head.blob}.",
+            "Check it out again without the filter (git -c core.autocrlf=false checkout -- FILE).",
+        )
+    raise Refused(
+        f"{file} was edited: expected blob {head.blob}, as checked out, found {blob or 'no file'}.", COMMIT_OR_STASH
+    )
+
+
+def _named(entry: Entry | None) -> str:
+    return f"blob {entry.blob} with mode {entry.mode}" if entry else "nothing"
+
+
+def _planned(checkout: Checkout, tip: str, branch_tip: str | None) -> RefMove:
+    """Our branch at the tip with HEAD on it; or, on the bare pin, no branch and HEAD where the user was."""
+    head_old = checkout.branch or checkout.head
+    if tip != checkout.base:
+        return RefMove(checkout.ours, branch_tip, tip, head_old, checkout.ours)
+    if checkout.head == checkout.base and checkout.branch != checkout.ours:
+        return RefMove(checkout.ours, branch_tip, branch_tip, head_old, head_old)
+    return RefMove(checkout.ours, branch_tip, None, head_old, _way_back(checkout))
+
+
+def _way_back(checkout: Checkout) -> str:
+    """The branch that HEAD was on before, by git's own reflog, where it still stands at the pin; else the pin."""
+    code, out, _ = attempt(checkout.repo, "rev-parse", "--symbolic-full-name", "@{-1}")
+    branch = os.fsdecode(out).strip()
+    if code or not branch.startswith("refs/heads/"):
+        return checkout.base
+    found = read_objects(checkout.repo, [branch])[branch]
+    return branch if found and found.id == checkout.base else checkout.base
+
+
+def _writes(repo: Repository, built: Built, changes: Sequence[Change]) -> list[Write]:
+    wanted = {entry.blob for change in changes for entry in (change.old, change.new) if entry}
+    known = dict(built.blobs)
+    read = read_objects(repo, sorted(wanted - known.keys()))
+    lost = [blob for blob, found in read.items() if found is None]
+    if lost:
+        raise Refused(f"{repo.path}: blob {lost[0]} cannot be read.", "Fetch what the clone lacks, then run again.")
+    known |= {blob: found.data for blob, found in read.items() if found}
+    return [
+        Write(
+            change.path,
+            known[change.old.blob] if change.old else None,
+            known[change.new.blob] if change.new else None,
+            0o755 if change.new and change.new.mode == "100755" else 0o644,
+        )
+        for change in changes
+    ]
+
+
+def _write(checkout: Checkout, writes: Sequence[Write], changes: Sequence[Change], refs: RefMove) -> None:
+    note = {
+        "refs": [refs.branch, refs.branch_old, refs.branch_new, refs.head_old, refs.head_new],
+        "paths": [change.path for change in changes],
+    }
+    place, repo = checkout.place, checkout.repo
+    with index_locked(checkout.where.index, place.folder):
+        begin(place, writes, note)
+        try:
+            carry_out(place, writes)
+            write_index(repo, checkout.where.index, place.folder, {change.path: change.new for change in changes})
+            _move_refs(repo, refs)
+        except BaseException:
+            recover_checkout(repo, checkout.where, place)
+            raise
+    finish(place)
+
+
+def _move_refs(repo: Repository, refs: RefMove) -> None:
+    """Our branch first, then HEAD; when the branch goes, HEAD leaves it first."""
+    if refs.branch_new is not None and refs.branch_new != refs.branch_old:
+        set_refs(repo, {refs.branch: (refs.branch_new, refs.branch_old)}, "sm120-overlay: apply")
+    if refs.head_old != refs.head_new:
+        # In git's own words, so that `git checkout -` and `@{-1}` know the way back.
+        names = (name.removeprefix("refs/heads/") for name in (refs.head_old, refs.head_new))
+        symbolic_head(repo, refs.head_new, "checkout: moving from {} to {}".format(*names))
+    if refs.branch_new is None and refs.branch_old is not None:
+        set_refs(repo, {refs.branch: (None, refs.branch_old)}, "sm120-overlay: reverse")
+
+
+def _undo(repo: Repository, where: Where, place: Workplace, note: Mapping[str, Any]) -> None:
+    """Puts refs and index back; the files are back already."""
+    refs = RefMove(*note["refs"])
+    for name in ("HEAD.lock", f"{refs.branch}.lock"):
+        # Of a git that we started and that was killed: no child of ours is alive, since the lock is ours again.
+        path = os.fsdecode(run(repo, "rev-parse", "--path-format=absolute", "--git-path", name)).rstrip("\n")
+        if os.path.isfile(path):
+            os.unlink(path)
+    found = read_objects(repo, [refs.branch])[refs.branch]
+    now = found.id if found else None
+    if now not in (refs.branch_old, refs.branch_new):
+        raise GitError(f"{repo.path}: {refs.branch} was moved since a run was cut.", "Put it back, then run again.")
+    if now != refs.branch_old:
+        set_refs(repo, {refs.branch: (refs.branch_old, now)}, "sm120-overlay: undo")
+    code, out, _ = attempt(repo, "symbolic-ref", "--quiet", "HEAD")
+    if code or os.fsdecode(out).strip() != refs.head_old:
+        symbolic_head(repo, refs.head_old, "sm120-overlay: undo")
+    restage(repo, where.index, place.folder, note["paths"])

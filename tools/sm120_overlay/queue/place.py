@@ -1,0 +1,67 @@
+"""The one applier: bytes and an edit in, bytes out. No fuzz and no offset search.
+
+Text goes only onto the bytes it was made for, and what comes out must be the blob the patch promised: a bug here is
+a hash error, never a wrong tree.
+"""
+
+from __future__ import annotations
+
+from ..errors import Refused
+from .blobs import blob_id
+from .patch import Edit
+
+REGENERATE = "Regenerate the patch with tools/export.py from a branch on the pinned commit."
+
+
+def place(edit: Edit, before: bytes | None) -> bytes | None:
+    """The file after `edit`, or None when the edit deletes it.
+
+    Raises:
+        Refused: `before` is not the blob the edit was made on, or the result is not the one it promises.
+    """
+    found = None if before is None else blob_id(before)
+    if found != edit.old:
+        raise Refused(
+            f"{edit.path}: the patch was made on blob {_named(edit.old)}, and the file is blob {_named(found)}.",
+            "Apply to the pinned version only; between versions a series moves by a 3-way merge.",
+        )
+    after = edit.whole if edit.whole is not None else _placed(edit, before or b"")
+    if edit.new is None:
+        if after:
+            raise Refused(f"{edit.path}: the patch deletes the file but leaves {len(after)} bytes of it.", REGENERATE)
+        return None
+    if blob_id(after) != edit.new:
+        raise Refused(f"{edit.path}: the patch promises blob {edit.new} and gives {blob_id(after)}.", REGENERATE)
+    return after
+
+
+def _placed(edit: Edit, before: bytes) -> bytes:
+    out: list[bytes] = []
+    at = line = 0  # the bytes and the lines that are taken over already
+    for hunk in edit.hunks:
+        first = hunk.start - 1 if hunk.old else hunk.start
+        start = _line_start(before, at, first - line)
+        old = b"".join(hunk.old)
+        if start is None or not _fits(before, start, old):
+            raise Refused(f"{edit.path}: the hunk at line {hunk.start} does not fit the bytes it names.", REGENERATE)
+        out += (before[at:start], *hunk.new)
+        at, line = start + len(old), first + len(hunk.old)
+    return b"".join((*out, before[at:]))
+
+
+def _line_start(data: bytes, at: int, lines: int) -> int | None:
+    """Where the line begins that is `lines` after the one at byte `at`; lines end at \\n only."""
+    if lines < 0:
+        return None
+    parts = data[at:].split(b"\n", lines)
+    return len(data) - len(parts[lines]) if len(parts) > lines else None
+
+
+def _fits(data: bytes, start: int, old: bytes) -> bool:
+    """Whether `old` stands there as whole lines."""
+    end = start + len(old)
+    return data[start:end] == old and (not old or old.endswith(b"\n") or end == len(data))
+
+
+def _named(blob: str | None) -> str:
+    return blob or "none (no file)"

@@ -1,0 +1,175 @@
+"""Where the tree of a pin comes from: a repository the user names, upstream's own, or the wheel laid out.
+
+Whatever is fetched goes into one bare repository per upstream in the cache, under a ref that is set last: a pin
+is there whole or not at all, and once it is there it works offline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Missing, OverlayError, UsageError
+from .build import build_root
+from .cache import cache_dir
+from .git import Repository, attempt, commit_exists, run, set_refs
+from .pins import Pin, Wheel
+from .wheels import Say, fetch_wheel, laid_out
+
+KINDS = ("auto", "git", "pypi")
+# An unreachable host must not hang a run for minutes: under 1 kB/s for 20 s is no connection.
+PATIENCE = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=20")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A repository that holds the pin's tree in `commit`; `kind` is `git`, `pypi` or `path`."""
+
+    kind: str
+    repository: Path
+    commit: str
+
+    @property
+    def installable(self) -> bool:
+        """A tree laid out from a wheel lacks the project files that an installation needs."""
+        return self.kind != "pypi"
+
+
+def find_source(pin: Pin, wanted: str, say: Say) -> Source:
+    """The source of a pin: `auto`, `git`, `pypi`, or the path of a repository or mirror that holds it.
+
+    Raises:
+        Missing: nothing that was allowed has the pin.
+        UsageError: `wanted` is neither a kind nor a path that exists.
+    """
+    if wanted == "pypi":
+        return _from_wheel(pin, say)
+    if wanted == "git":
+        return _from_git(pin, say)
+    if wanted == "auto":
+        return _automatic(pin, say)
+    return _from_path(pin, Path(wanted).expanduser(), say)
+
+
+def choose_source(pin: Pin, wanted: Sequence[str], say: Say) -> Source:
+    """The first of several sources that has the pin; a repository that lacks it is passed over, aloud.
+
+    Raises:
+        Missing: none has it.
+    """
+    *others, last = wanted
+    for source in others:
+        if source in KINDS or holds(pin, Path(source).expanduser()):
+            return find_source(pin, source, say)
+        say(f"{pin.upstream}: {source} does not hold {pin.tag}; trying the next source")
+    return find_source(pin, last, say)
+
+
+def check_sources(pins: Sequence[Pin], wanted: Sequence[str]) -> list[str]:
+    """The sources to try for each pin: those wanted, and `auto` for upstreams that named repositories do not hold.
+
+    Raises:
+        Missing, UsageError: a named repository is none, or holds no pin of the line at all.
+    """
+    for source in wanted:
+        path = Path(source).expanduser()
+        if source not in KINDS and not (path.is_dir() and any(holds(pin, path) for pin in pins)):
+            _from_path(pins[0], path, lambda text: None)
+    named_only = not any(source in KINDS for source in wanted)
+    return [*wanted, "auto"] if named_only else list(wanted)
+
+
+def holds(pin: Pin, path: Path) -> bool:
+    """Whether the repository at `path` has the pinned commit."""
+    return commit_exists(Repository(path.resolve()), pin.commit)
+
+
+def _automatic(pin: Pin, say: Say) -> Source:
+    try:
+        return _from_git(pin, say)
+    except OverlayError as error:
+        say(f"{pin.upstream}: upstream's repository cannot be reached; taking the pinned wheel ({error.what})")
+        return _from_wheel(pin, say)
+
+
+def _from_path(pin: Pin, path: Path, say: Say) -> Source:
+    if not path.is_dir():
+        raise UsageError(f"--source {path}: expected auto, git, pypi or a repository, found no such folder.", _TODO)
+    if not holds(pin, path):
+        raise Missing(
+            f"{path} does not hold {pin.upstream} {pin.tag} ({pin.commit}).",
+            "Fetch that commit there, or name another source (auto, git, pypi).",
+        )
+    say(f"{pin.upstream}: {pin.tag} from {path}")
+    return Source("path", path.resolve(), pin.commit)
+
+
+_TODO = "Name a repository or mirror that holds the pinned commit."
+
+
+def _from_git(pin: Pin, say: Say) -> Source:
+    repo = _cached_repository(pin)
+    if not _has(repo, pin.commit):
+        say(f"{pin.upstream}: fetching {pin.tag} ({pin.commit[:12]}) from {pin.repository}")
+        fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", pin.repository, pin.commit)
+        code, _, err = attempt(repo, *PATIENCE, *fetch)
+        if code:
+            raise Missing(
+                f"{pin.repository} did not give {pin.commit[:12]}: {err.strip().splitlines()[-1]}.",
+                "Check the network, name a mirror with --source PATH, or use --source pypi.",
+            )
+        _keep(repo, pin.commit)
+    return Source("git", repo.path, pin.commit)
+
+
+def _from_wheel(pin: Pin, say: Say) -> Source:
+    repo = _cached_repository(pin)
+    wheel = pin.wheels[0]
+    if not (wheel.root and _has(repo, wheel.root)):
+        root = lay_out(repo, pin, fetch_wheel(pin, say, wheel))
+        if root != wheel.root:
+            raise Missing(
+                f"{pin.upstream} {pin.version} laid out gives {root}, and pins.toml says {wheel.root or 'none'}.",
+                "The wheel or the path map changed: check them, then pin the new root.",
+            )
+        _keep(repo, root)
+    return Source("pypi", repo.path, wheel.root)
+
+
+def lay_out(repo: Repository, pin: Pin, file: Path) -> str:
+    """The commit that a wheel gives when it is laid out as the repository lays it."""
+    subject = f"{pin.distribution} {pin.version}, laid out from its wheel"
+    return build_root(repo, laid_out(pin, file), subject)
+
+
+def _cached_repository(pin: Pin) -> Repository:
+    path = cache_dir("git", f"{pin.upstream}.git")
+    path.mkdir(parents=True, exist_ok=True)
+    repo = Repository(path.resolve())
+    if not (path / "HEAD").is_file():
+        run(repo, "init", "--quiet", "--bare", "--template=", str(path))
+    return repo
+
+
+def _has(repo: Repository, commit: str) -> bool:
+    code, _, _ = attempt(repo, "rev-parse", "--verify", "--quiet", f"{_ref(commit)}^{{tree}}")
+    return code == 0
+
+
+def _keep(repo: Repository, commit: str) -> None:
+    set_refs(repo, {_ref(commit): (commit, None)}, "pin")
+
+
+def _ref(commit: str) -> str:
+    return f"refs/pins/{commit}"
+
+
+def pinned_roots(pin: Pin) -> tuple[str, ...]:
+    """Every commit that stands for the pin: upstream's own and the laid-out wheels'."""
+    return (pin.commit, *(wheel.root for wheel in pin.wheels if wheel.root))
+
+
+def wheel_by_tag(pin: Pin, tag: str) -> Wheel | None:
+    """The pinned wheel of a platform tag."""
+    return next((wheel for wheel in pin.wheels if wheel.tag == tag), None)

@@ -1,0 +1,184 @@
+"""Writes many files so that a run cut anywhere can be undone by the next one.
+
+N renames are not one, but every single file is always whole, before or after; the journal is written first and
+removed last, so that whoever finds it knows that a run was cut and can put back what was there. One lock per target,
+held by the process and by every git it starts: a dead run never blocks, a living one always does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import Refused
+from .blobs import blob_id
+
+FOLDER = "sm120-overlay"
+TEMPORARY = ".sm120-overlay-partial"
+
+
+@dataclass(frozen=True)
+class Write:
+    """One file to change: `path` below the root, its bytes before and after (None: no file), a new file's mode."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+    mode: int = 0o644
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a target keeps lock and journal (`folder`), and the folder its files lie in (`root`)."""
+
+    folder: Path
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """Exists exactly while a run is under way or was cut."""
+        return self.folder / "journal.json"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Holds the target's lock; gives the descriptor for children to inherit.
+
+    Raises:
+        Refused: another run holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(
+                f"{folder}: another run of these tools is at work on this target.", "Wait for it to end."
+            ) from None
+        yield file.fileno()
+
+
+def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> None:
+    """Keeps what is there now, then writes the journal: from here on a cut run can be undone."""
+    kept = place.folder / "before"
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    files = []
+    for number, write in enumerate(writes):
+        if write.before is not None:
+            (kept / str(number)).write_bytes(write.before)
+        files.append({"path": write.path, "before": _id(write.before), "after": _id(write.after), "mode": write.mode})
+    replace_file(place.journal, json.dumps({"schema": 1, "files": files, "note": note}).encode())
+
+
+def carry_out(place: Workplace, writes: Sequence[Write]) -> None:
+    """Writes the files, each whole at once."""
+    for write in writes:
+        _put(place.root / write.path, write.after, write.mode, place.root)
+
+
+def finish(place: Workplace) -> None:
+    """Removes the journal: the run is done (or undone)."""
+    place.journal.unlink(missing_ok=True)
+    shutil.rmtree(place.folder / "before", ignore_errors=True)
+
+
+def recover(place: Workplace, undo: Callable[[dict[str, Any]], None]) -> bool:
+    """Undoes a run that was cut; whether there was one.
+
+    Args:
+        undo: puts back what is not a file, from the note that `begin` was given.
+
+    Raises:
+        Refused: a file is neither as before nor as after that run, so someone edited it since; nothing is changed.
+    """
+    if not place.journal.is_file():
+        return False
+    journal = json.loads(place.journal.read_bytes())
+    back = [write for number, entry in enumerate(journal["files"]) if (write := _undone(place, number, entry))]
+    carry_out(place, back)
+    undo(journal["note"])
+    finish(place)
+    return True
+
+
+def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | None:
+    path = place.root / entry["path"]
+    _temporary(path).unlink(missing_ok=True)
+    now = read_file(path)
+    if _id(now) == entry["before"]:
+        return None
+    if _id(now) != entry["after"]:
+        raise Refused(
+            f"{path}: a run was cut while it changed this file from blob {entry['before']} to {entry['after']}, "
+            f"and it is now {_id(now)}.",
+            f"Put the file back as it was ({place.folder / 'before' / str(number)}), then run again.",
+        )
+    before = None if entry["before"] is None else (place.folder / "before" / str(number)).read_bytes()
+    return Write(entry["path"], now, before, entry["mode"])
+
+
+def read_file(path: Path) -> bytes | None:
+    """The bytes of a regular file, None where there is nothing at all.
+
+    Raises:
+        Refused: something else is there, or a folder above it is a link out of the tree.
+    """
+    if path.is_symlink():
+        raise Refused(f"{path}: expected a regular file, found a symbolic link.", "Replace the link by its file.")
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except IsADirectoryError:
+        raise Refused(f"{path}: expected a regular file, found a folder.", "Move the folder away.") from None
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o644, like: os.stat_result | None = None) -> None:
+    """`path` with these bytes, whole at once, in a new inode: package managers link files into their caches."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary(path)
+    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        file.write(data)
+    if like is not None:
+        os.chmod(temporary, like.st_mode & 0o7777)
+        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+            os.chown(temporary, like.st_uid, like.st_gid)
+        # Python trusts a .pyc whose source has the same second and size: move at least one second on.
+        os.utime(temporary, times=(time.time(), max(time.time(), int(like.st_mtime) + 1)))
+    os.replace(temporary, path)
+
+
+def _put(path: Path, data: bytes | None, mode: int, root: Path) -> None:
+    if data is not None:
+        replace_file(path, data, mode, path.lstat() if path.exists() else None)
+        return
+    path.unlink(missing_ok=True)
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        compiled.unlink(missing_ok=True)
+    for folder in path.parents:
+        if folder == root or not _empty(folder):
+            break
+        shutil.rmtree(folder)
+
+
+def _empty(folder: Path) -> bool:
+    """Whether nothing is left in it, but for a __pycache__ without files."""
+    left = list(folder.iterdir()) if folder.is_dir() else []
+    return folder.is_dir() and all(entry.name == "__pycache__" and not any(entry.iterdir()) for entry in left)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:200]}{TEMPORARY}")
+
+
+def _id(data: bytes | None) -> str | None:
+    return None if data is None else blob_id(data)

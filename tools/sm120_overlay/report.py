@@ -1,0 +1,71 @@
+"""The one place that prints: tables and sentences for people, one JSON object for programs.
+
+With --json standard output holds that object and nothing else; what is said meanwhile goes to standard error. Plain
+text where it is not a terminal, or where NO_COLOR is set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .errors import OverlayError
+
+SCHEMA = 1
+
+
+def say(text: str) -> None:
+    """What is going on, for a person, while it goes on."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(text: str = "") -> None:
+    """A line of the answer."""
+    print(text)
+
+
+def show_json(verb: str, said: Mapping[str, Any]) -> None:
+    """The answer as one object (docs/json.md)."""
+    print(json.dumps({"schema": SCHEMA, "verb": verb, **said}, indent=2))
+
+
+def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table: of rich where a person looks at a terminal, else columns of plain text."""
+    if _colourful():
+        _rich_table(title, heads, rows)
+        return
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    print(title)
+    for row in (heads, *rows):
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def show_error(error: OverlayError) -> None:
+    """What is wrong, and what to do."""
+    print(f"{error.what}\n  → {error.todo}", file=sys.stderr)
+
+
+def error_json(error: OverlayError) -> dict[str, Any]:
+    """An error inside a JSON answer."""
+    return {"what": error.what, "todo": error.todo, "exit": error.exit_code}
+
+
+def _colourful() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _rich_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"applied": "green", "pending": "yellow", "red": "red", "drifted": "red", "interrupted": "red"}
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head)
+    for row in rows:
+        table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
+    Console().print(table)

@@ -1,0 +1,120 @@
+"""verify: exit 1 and the files unless the targets are exactly the series; with --red-green, prove the patches."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .. import report
+from ..errors import UsageError
+from ..queue.environment import find_packages
+from ..queue.installed import open_installed
+from ..queue.pins import Pin
+from ..queue.proof import Proof, proof_tree, prove
+from ..queue.target import Report, inspect
+from ..queue.wheels import fetch_wheel
+from ..serving.nvcc.toolchain import describe_toolchain
+from . import _targets as shared
+
+EXAMPLES = """\
+  verify.py                           what apply.py made under build/
+  verify.py --installed               in a start script: refuse to serve what is not the series
+  verify.py --red-green               run every patch's test without the patch and with it
+  verify.py --red-green pdl-switch --line v0.5.9 --json
+
+exit codes: 0 equal (and proved), 1 not, 2 usage, 4 something is missing
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the verb."""
+    parser = shared.parser("verify", "Fail unless the targets are exactly the series.", EXAMPLES)
+    parser.add_argument(
+        "--red-green", nargs="*", metavar="SLUG",
+        help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
+    )  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
+    options = parser.parse_args(argv)
+    asked = shared.wanted(options)
+    if options.red_green is not None:
+        return _red_green(asked, options)
+    found = shared.reports(asked, shared.reading(asked, _paths(asked, options), options.installed))
+    return _answer(asked, found, {})
+
+
+def _paths(asked: shared.Wanted, options: argparse.Namespace) -> list[Path]:
+    paths = [Path(path) for path in options.checkouts]
+    return paths if paths or options.installed else shared.existing_folders(asked, options.into)
+
+
+def _red_green(asked: shared.Wanted, options: argparse.Namespace) -> int:
+    """Proofs of the line's patches; beside them the targets that were named, else the trees the proofs stood on."""
+    named = bool(options.checkouts or options.installed or options.into)
+    targets = shared.reading(asked, _paths(asked, options), options.installed) if named else []
+    line = asked.lines.line(shared.one_line(targets) or asked.line)
+    proofs = _proofs(asked, asked.pins(line), options.red_green, options.jobs)
+    found = shared.reports(asked, targets) if named else [_tree_report(asked, pin) for pin in asked.pins(line)]
+    return _answer(asked, found, proofs)
+
+
+def _proofs(asked: shared.Wanted, pins: Sequence[Pin], slugs: Sequence[str], jobs: int) -> dict[str, Proof]:
+    """Slug → proof over all upstreams.
+
+    Raises:
+        UsageError: a slug is in none of the series.
+    """
+    every = [shared.series_of(asked, pin)[0] for pin in pins]
+    known = {slug for series in every for slug in series.slugs}
+    unknown = [slug for slug in slugs if slug not in known]
+    if unknown:
+        raise UsageError(f"The line has no patch {', '.join(unknown)}.", f"Its patches are {', '.join(sorted(known))}.")
+    found: dict[str, Proof] = {}
+    for series in every:
+        chosen = [slug for slug in series.slugs if slug in slugs or not slugs]
+        if chosen:
+            proofs = prove(asked.home, series, chosen, {"nvcc": describe_toolchain()}, jobs, report.say)
+            found |= {proof.slug: proof for proof in proofs}
+    return found
+
+
+def _tree_report(asked: shared.Wanted, pin: Pin) -> Report:
+    series, selected = shared.series_of(asked, pin)
+    tree = proof_tree(series, fetch_wheel(pin, report.say))
+    package = find_packages([str(tree)], [pin.distribution])[pin.distribution]
+    return inspect(open_installed(pin, package), series, selected)
+
+
+def _answer(asked: shared.Wanted, found: Sequence[Report], proofs: Mapping[str, Proof]) -> int:
+    proved = all(proof.red.ok and proof.green.ok for proof in proofs.values())
+    ok = proved and all(target.ok for target in found)
+    if asked.json:
+        line = found[0].line if found else asked.lines.line(asked.line).name
+        targets = [_with_proofs(shared.as_json(target), proofs) for target in found]
+        report.show_json("verify", {"line": line, "ok": ok, "targets": targets})
+        return 0 if ok else 1
+    for target in found:
+        shared.show_target(target)
+    if proofs:
+        _show_proofs(proofs)
+    return 0 if ok else 1
+
+
+def _with_proofs(target: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:
+    for patch in target["patches"]:
+        proof = proofs.get(patch["slug"])
+        if proof:
+            patch |= {"red": asdict(proof.red), "green": asdict(proof.green)}
+    return target
+
+
+def _show_proofs(proofs: Mapping[str, Proof]) -> None:
+    rows = []
+    for proof in proofs.values():
+        for colour, verdict in (("red", proof.red), ("green", proof.green)):
+            said = "as it should be" if verdict.ok else "WRONG"
+            rows.append((proof.slug, colour, said, verdict.outcome, f"{verdict.seconds:.1f} s", verdict.detail[:160]))
+    report.show_table("red and green", ("patch", "trial", "verdict", "outcome", "time", "detail"), rows)
