@@ -16,6 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sm120_overlay.cli import main
+from sm120_overlay.queue.checkout import Checkout, open_checkout
+from sm120_overlay.queue.export import FORM
 from sm120_overlay.queue.git import Repository
 from sm120_overlay.queue.home import Home
 from sm120_overlay.queue.pins import Line, Pin, load_lines
@@ -258,3 +261,74 @@ def add_series(toy: Toy) -> None:
             commit(clone, "more-gears", GEARED)
         checkout = open_checkout(clone, load_lines(toy.home.pins))
         write_export(toy.home, changes(toy.home, checkout, export_commits(checkout)))
+
+
+def git_bytes(folder: Path, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
+    """git's output as bytes, under a fixed author, with no setting of the user's."""
+    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | WHO
+    surroundings |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"} | dict(env or {})
+    return subprocess.run(
+        ["git", *arguments], cwd=folder, env=surroundings, input=stdin, check=True, capture_output=True
+    ).stdout
+
+
+def bare_repository(folder: Path) -> Path:
+    """An empty bare repository."""
+    folder.mkdir(parents=True)
+    git_bytes(folder, "init", "-q", "--bare")
+    return folder
+
+
+def commit_pair(repo: Path, pairs: Mapping[str, tuple[bytes | None, bytes | None]]) -> tuple[str, str]:
+    """Two commits, the second on the first: path → its bytes in the first and in the second (None: no file)."""
+    stream = [b"feature done\n"]
+    for number in (0, 1):
+        stream.append(b"commit refs/heads/pair\nmark :%d\n" % (number + 1))
+        stream.append(b"committer Ann <ann@example.org> 1772362800 +0100\ndata 24\nx: pair\n\nBody.\n\nSlug: x\n")
+        for path, pair in pairs.items():
+            stream.append(_change(path, *((None, pair[0]) if number == 0 else pair)))
+        stream.append(b"\n")
+    asked = b"get-mark :1\nget-mark :2\ndone\n"
+    out = git_bytes(repo, "fast-import", "--quiet", "--force", stdin=b"".join(stream) + asked)
+    base, tip = out.decode().split()
+    return base, tip
+
+
+def _change(path: str, before: bytes | None, after: bytes | None) -> bytes:
+    name = b'"' + b"".join(b"\\%03o" % byte for byte in os.fsencode(path)) + b'"'
+    if after is not None:
+        return b"M 100644 inline %s\ndata %d\n%s\n" % (name, len(after), after)
+    return b"D %s\n" % name if before is not None else b""
+
+
+def mail_of(repo: Path, base: str, tip: str) -> bytes:
+    """The commits base..tip as real git mails them with the exporter's flags."""
+    return git_bytes(repo, "format-patch", "--stdout", *FORM, f"{base}..{tip}")
+
+
+def apply_to(clone: Path, *flags: str) -> int:
+    """The exit code of `apply CLONE`."""
+    return main(["apply", str(clone), *flags])
+
+
+def export_from(clone: Path, *flags: str) -> int:
+    """The exit code of `export CLONE`."""
+    return main(["export", str(clone), *flags])
+
+
+def applied(toy: Toy, name: str = "toy", into: str | None = None) -> Path:
+    """A clone with the series on it, on its branch."""
+    clone = toy.clone(name, into)
+    assert apply_to(clone) == 0
+    return clone
+
+
+def opened(toy: Toy, clone: Path) -> Checkout:
+    """The clone as the verbs see it."""
+    return open_checkout(clone, load_lines(toy.home.pins))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Path → bytes of every file below a folder, less what locks leave behind."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and ".sm120-overlay" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

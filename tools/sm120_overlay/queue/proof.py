@@ -31,6 +31,7 @@ from .wheels import Say, fetch_wheel, unpack
 
 TREE = "SM120_OVERLAY_TREE"
 LIMIT_S = 1800  # of one trial; a cold nvcc proof takes two minutes on two cores
+PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}  # a verdict depends on no plugin of the user's
 ASSERTIONS = ("AssertionError", "Failed")  # the second is pytest.fail and pytest.raises
 BOOT = """
 import sys
@@ -158,7 +159,7 @@ def _run(home: Home, trial: _Trial, test: str, tree: Path) -> Verdict:
         command = [sys.executable, "-c", BOOT, str(PACKAGE / "__init__.py"), str(home.root / test), str(out)]
         try:
             done = subprocess.run(
-                command, cwd=folder, env=os.environ | {TREE: str(tree)}, capture_output=True, text=True,
+                command, cwd=folder, env=os.environ | PLAIN | {TREE: str(tree)}, capture_output=True, text=True,
                 timeout=LIMIT_S, check=False,
             )  # fmt: skip
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()

@@ -38,14 +38,14 @@ class Recorder:
         """One row for a file that could not be collected."""
         if report.failed:
             self.rows.append({"test": report.nodeid, "when": "collect", "outcome": "failed", "exception": "import",
-                              "file": "", "detail": str(report.longrepr).strip().splitlines()[-1]})  # fmt: skip
+                              "file": "", "detail": str(report.longrepr).strip().splitlines()[-1].removeprefix("E").strip()})  # fmt: skip
 
 
 def main(argv: list[str]) -> int:
     """`TEST OUT`: runs the test file TEST and writes its rows to OUT as JSON."""
     test, out = argv
     recorder = Recorder()
-    options = ["--quiet", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "-o", "addopts="]
+    options = ["--quiet", "--no-header", "-p", "no:cacheprovider", "-o", "addopts="]
     code = pytest.main([*options, "--rootdir", str(Path(test).parent), test], plugins=[recorder])
     Path(out).write_text(json.dumps({"code": int(code), "rows": recorder.rows}), encoding="utf-8")
     return 0
