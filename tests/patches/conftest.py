@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from sm120_overlay.serving import rig
 
 TREE = "SM120_OVERLAY_TREE"
 
@@ -22,3 +26,13 @@ collect_ignore_glob = [] if TREE in os.environ else ["test_*.py"]
 def tree() -> Path:
     """The tree under judgement; it is read-only for tests."""
     return Path(os.environ[TREE])
+
+
+@pytest.fixture(scope="session")
+def standing(tree: Path) -> rig.Standing:
+    """SGLang's real code from the tree, on the CPU rig; what it stands on is printed."""
+    from sm120_overlay.serving import rig  # torch: seconds that a compile proof need not pay
+
+    loaded = rig.load(tree)
+    print(loaded.report())
+    return loaded

@@ -27,6 +27,7 @@ def index_locked(index: Path, folder: Path) -> Iterator[None]:
         Refused: git holds it.
     """
     lock, mark = _lock(index), folder / "lock-mark"
+    folder.mkdir(exist_ok=True)
     mark.write_bytes(MARK)
     try:
         os.link(mark, lock)

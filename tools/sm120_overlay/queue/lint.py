@@ -24,7 +24,7 @@ VALUES = {
     "Upstream-Status": r"Pending|Submitted \[https?://\S+\]|Backport \[[^\]]+\]|Inappropriate \[[^\]]+\]",
     "Issue": r"[\w.-]+#\d+",
     "Overlay": r"\S+ [0-9a-f]{40}",
-    "Drop-When": r"[A-Z\d`].{9,}",
+    "Drop-When": r"\S.{9,}",
     "Evidence": r"reasoned|compiled|executed-cpu|(executed-h200|executed-sm120) docs/evidence/\S+",
     "Signed-off-by": r"[^<>]+ <[^<>\s]+@[^<>\s]+>",
 }

@@ -85,17 +85,25 @@ def prove(
     """
     _check(home, series, slugs)
     trials = {slug: _trials(series, slug) for slug in slugs}
-    flat = [trial for three in trials.values() for trial in three]
     wheel = fetch_wheel(series.pin, say)
-    for trial in flat:
+    # The last patch's two green trials are one: what differs is what has to run.
+    different = {(trial.patch.slug, trial.series.slugs): trial for three in trials.values() for trial in three}
+    for trial in different.values():
         proof_tree(trial.series, wheel)
     ground = _ground(home, facts)
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        verdicts = list(pool.map(lambda trial: _judge(home, trial, wheel, ground, say), flat))
+        judged = pool.map(lambda trial: _judge(home, trial, wheel, ground, say), different.values())
+        verdicts = dict(zip(different, judged, strict=True))
     return tuple(
-        Proof(slug, red, _both(part, whole))
-        for slug, red, part, whole in zip(trials, verdicts[::3], verdicts[1::3], verdicts[2::3], strict=True)
+        _proof(slug, [verdicts[slug, trial.series.slugs] for trial in three]) for slug, three in trials.items()
     )
+
+
+def _proof(slug: str, verdicts: Sequence[Verdict]) -> Proof:
+    """Green is the series up to the patch and the whole one: the one that is not as expected, where one is not."""
+    red, part, whole = verdicts
+    seconds = part.seconds if part is whole else round(part.seconds + whole.seconds, 1)
+    return Proof(slug, red, replace(whole if part.ok else part, seconds=seconds))
 
 
 def proof_tree(series: Series, wheel: Path) -> Path:
@@ -199,12 +207,6 @@ def _asserted(row: Mapping[str, Any], test: Path) -> bool:
     """Whether the failure is an assertion of the test itself."""
     here = Path(row["file"]).name == test.name
     return row["when"] == "call" and row["exception"] in ASSERTIONS and here
-
-
-def _both(part: Verdict, whole: Verdict) -> Verdict:
-    """Green on the series up to the patch and on the whole one; the one that is not, where one is not."""
-    worse = whole if part.ok else part
-    return replace(worse, seconds=round(part.seconds + whole.seconds, 1)) if part is not whole else part
 
 
 def _ground(home: Home, facts: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,20 +50,28 @@ class Workplace:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """Holds the target's lock; gives the descriptor for children to inherit.
+    """Holds the lock of the target whose workplace is `folder`; gives the descriptor for children to inherit.
+
+    It is a lock on the directory above (a git directory, a .dist-info), so it leaves no file behind.
 
     Raises:
         Refused: another run holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Refused(
-                f"{folder}: another run of these tools is at work on this target.", "Wait for it to end."
-            ) from None
-        yield file.fileno()
+    descriptor = os.open(folder.parent, os.O_RDONLY)
+    try:
+        _take(descriptor, folder.parent)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Refused(
+            f"{folder}: another run of these tools is at work on this target.", "Wait for it to end."
+        ) from None
 
 
 def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> None:
@@ -86,9 +94,11 @@ def carry_out(place: Workplace, writes: Sequence[Write]) -> None:
 
 
 def finish(place: Workplace) -> None:
-    """Removes the journal: the run is done (or undone)."""
+    """Removes the journal and what it needed: the run is done (or undone)."""
     place.journal.unlink(missing_ok=True)
     shutil.rmtree(place.folder / "before", ignore_errors=True)
+    with suppress(OSError):  # other things of ours may lie there
+        place.folder.rmdir()
 
 
 def recover(place: Workplace, undo: Callable[[dict[str, Any]], None]) -> bool:

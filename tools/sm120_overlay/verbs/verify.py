@@ -116,5 +116,14 @@ def _show_proofs(proofs: Mapping[str, Proof]) -> None:
     for proof in proofs.values():
         for colour, verdict in (("red", proof.red), ("green", proof.green)):
             said = "as it should be" if verdict.ok else "WRONG"
-            rows.append((proof.slug, colour, said, verdict.outcome, f"{verdict.seconds:.1f} s", verdict.detail[:160]))
+            rows.append(
+                (
+                    proof.slug,
+                    colour,
+                    said,
+                    verdict.outcome,
+                    f"{verdict.seconds:.1f} s",
+                    " ".join(verdict.detail.split())[:100],
+                )
+            )
     report.show_table("red and green", ("patch", "trial", "verdict", "outcome", "time", "detail"), rows)

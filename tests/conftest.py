@@ -1,0 +1,29 @@
+"""Options of the whole suite, and the real wheels that slow tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+OPTIONS = {"sglang": "SM120_OVERLAY_SGLANG", "flashinfer": "SM120_OVERLAY_FLASHINFER"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Repositories that hold upstream's real history, which no package index has."""
+    for name, variable in OPTIONS.items():
+        parser.addoption(
+            f"--{name}-repo", default=os.environ.get(variable),
+            help=f"a git repository of {name} that holds the pinned commits (or ${variable})",
+        )  # fmt: skip
+
+
+@pytest.fixture(params=sorted(OPTIONS))
+def upstream_repo(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """An upstream and its repository; skipped, saying so, where none was named."""
+    name = str(request.param)
+    found = request.config.getoption(f"--{name}-repo")
+    if not found:
+        pytest.skip(f"upstream's history is not at hand: name it with --{name}-repo or ${OPTIONS[name]}")
+    return name, Path(found)

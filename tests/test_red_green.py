@@ -1,0 +1,35 @@
+"""Every patch of every line: its own test fails without it, by an assertion, and passes with it."""
+
+from __future__ import annotations
+
+import pytest
+from sm120_overlay import report
+from sm120_overlay.queue.home import find_home
+from sm120_overlay.queue.lint import lint_line
+from sm120_overlay.queue.pins import Line, Pin, load_lines
+from sm120_overlay.queue.proof import prove
+from sm120_overlay.queue.series import load_series
+from sm120_overlay.serving.nvcc.toolchain import describe_toolchain
+
+HOME = find_home()
+LINES = load_lines(HOME.pins)
+PATCHES = [(pin, slug) for pin in LINES.all_pins() for slug in load_series(HOME, pin).slugs]
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.parametrize(("pin", "slug"), PATCHES, ids=[f"{pin.line}-{slug}" for pin, slug in PATCHES])
+def test_a_patch_is_red_without_and_green_with(pin: Pin, slug: str) -> None:
+    (proof,) = prove(HOME, load_series(HOME, pin), [slug], {"nvcc": describe_toolchain()}, 2, report.say)
+    assert proof.red.ok, proof.red
+    assert proof.green.ok, proof.green
+
+
+@pytest.mark.parametrize("line", LINES.lines, ids=lambda line: line.name)
+def test_the_series_of_a_line_pass_lint(line: Line) -> None:
+    assert lint_line(HOME, line) == ()
+
+
+def test_the_default_line_carries_its_first_four_patches() -> None:
+    carried = [slug for pin, slug in PATCHES if pin.line == "v0.5.9"]
+    assert {"moe-backend-auto", "ep-memory-defaults", "pdl-switch", "moe-smem-carveout"} <= set(carried)

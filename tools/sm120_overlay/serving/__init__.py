@@ -1,0 +1,1 @@
+"""What knows SGLang and FlashInfer: the CPU rig, compile proofs. It knows nothing of patches."""

@@ -1,0 +1,34 @@
+"""The CPU rig: SGLang's real code on a machine without a GPU that presents itself as one with N cards.
+
+    standing = rig.load(tree)                      # once a process: which tree, which packages, which stubs
+    model = rig.models.checkpoint(folder, rig.models.GLM_5, rig.models.QuantForm.GENERIC)
+    with rig.present(rig.cards.RTX_PRO_6000_SERVER, count=8):
+        outcome = rig.resolve(standing, model, tp_size=8)
+    print(standing.report())
+
+Walls: `cards` are facts of hardware, `models` are facts of checkpoints, `stubs` and `packages` are what this machine
+lacks, `tree` is where upstream's code comes from, `present` is what is pretended, `resolve` is what is asked. It
+refuses rather than guesses: see `errors`. Nothing here knows of patches.
+"""
+
+from sm120_overlay.serving.rig import cards, models
+from sm120_overlay.serving.rig.cards import Card
+from sm120_overlay.serving.rig.errors import NeedsGpu, RigError, StubDecided, UnknownFact
+from sm120_overlay.serving.rig.present import present
+from sm120_overlay.serving.rig.resolve import Resolution, resolve
+from sm120_overlay.serving.rig.tree import Standing, load
+
+__all__ = [
+    "Card",
+    "NeedsGpu",
+    "Resolution",
+    "RigError",
+    "Standing",
+    "StubDecided",
+    "UnknownFact",
+    "cards",
+    "load",
+    "models",
+    "present",
+    "resolve",
+]
