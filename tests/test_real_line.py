@@ -119,7 +119,7 @@ def test_upstreams_own_commit_has_the_same_digest_as_the_wheel(
     _, wheel = answer(capsys, "status", "--into", str(fresh), "--only", name)
     assert by_upstream(found, "digest") == by_upstream(wheel, "digest")
     assert main(["export", str(tmp_path / name), "--check"]) == 0
-    mapped = {path for path in tree_of(fresh / name)}
+    mapped = set(tree_of(fresh / name))
     own = tree_of(tmp_path / name)
     assert {path: own.get(path) for path in mapped} == tree_of(fresh / name)
     modes = {path: (tmp_path / name / path).stat().st_mode & 0o111 for path in mapped}

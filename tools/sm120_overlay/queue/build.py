@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Refused
-from .blobs import blob_id
 from .git import Repository, read_objects, run
 from .patch import Patch
 from .series import Series, chains, contents
@@ -59,43 +58,43 @@ def build(repo: Repository, base: str, series: Series, before: Mapping[str, byte
         Refused: a file at `base` is not what the series was made on.
     """
     steps = contents(series, before)
-    blobs = {blob_id(data): data for step in steps for data in step.values() if data is not None}
+    edits = ((edit, step[edit.path]) for patch, step in zip(series.patches, steps, strict=True) for edit in patch.edits)
+    blobs = {str(edit.new): data for edit, data in edits if data is not None}
     marks = {blob: number for number, blob in enumerate(blobs, len(steps) + 1)}
-    stream = [b"".join(b"blob\nmark :%d\n%s" % (marks[blob], _data(data)) for blob, data in blobs.items())]
+    stream = [part for blob, data in blobs.items() for part in (b"blob\nmark :%d\n" % marks[blob], *_data(data))]
     for number, (patch, step) in enumerate(zip(series.patches, steps, strict=True), 1):
         parent = f":{number - 1}" if number > 1 else base
-        stream.append(_commit(number, patch, parent) + _changes(patch, step, marks))
-    return Built(base, _import(repo, b"".join(stream), len(steps)), blobs)
+        stream += (*_commit(number, patch, parent), _changes(patch, step, marks))
+    return Built(base, _import(repo, stream, len(steps)), blobs)
 
 
 def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject: str) -> str:
     """The id of one commit without parents that holds `files` (path → mode and bytes)."""
     stream = [b"commit %s\nmark :1\n" % SCRATCH.encode()]
     stream += [f"{role} {COMMITTER} Thu, 1 Jan 1970 00:00:00 +0000\n".encode() for role in ("author", "committer")]
-    stream.append(_data(subject.encode() + b"\n"))
+    stream += _data(subject.encode() + b"\n")
     for path in sorted(files):
         mode, data = files[path]
-        stream.append(f"M {mode} inline {_quoted(path)}\n".encode("latin-1") + _data(data))
-    return _import(repo, b"".join(stream), 1)[0]
+        stream += (f"M {mode} inline {_quoted(path)}\n".encode("latin-1"), *_data(data))
+    return _import(repo, stream, 1)[0]
 
 
-def _import(repo: Repository, stream: bytes, commits: int) -> tuple[str, ...]:
+def _import(repo: Repository, stream: list[bytes], commits: int) -> tuple[str, ...]:
     if not commits:
         return ()
     asked = "".join(f"get-mark :{number}\n" for number in range(1, commits + 1))
     forget = f"reset {SCRATCH}\nfrom {'0' * 40}\n\ndone\n"
     out = run(
         repo, "fast-import", "--quiet", "--done", "--force", "--date-format=rfc2822", "--depth=0",
-        stdin=stream + asked.encode() + forget.encode(),
+        stdin=b"".join([*stream, asked.encode(), forget.encode()]),
     )  # fmt: skip
     return tuple(out.decode().split())
 
 
-def _commit(mark: int, patch: Patch, parent: str) -> bytes:
+def _commit(mark: int, patch: Patch, parent: str) -> tuple[bytes, ...]:
     who = f"author {patch.author} {patch.date}\ncommitter {COMMITTER} {patch.date}\n"
-    return (
-        f"commit {SCRATCH}\nmark :{mark}\n{who}".encode() + _data(patch.message.encode()) + f"from {parent}\n".encode()
-    )
+    head = f"commit {SCRATCH}\nmark :{mark}\n{who}".encode()
+    return head, *_data(patch.message.encode()), f"from {parent}\n".encode()
 
 
 def _changes(patch: Patch, step: Mapping[str, bytes | None], marks: Mapping[str, int]) -> bytes:
@@ -106,8 +105,8 @@ def _changes(patch: Patch, step: Mapping[str, bytes | None], marks: Mapping[str,
     return "".join(lines).encode("latin-1")
 
 
-def _data(data: bytes) -> bytes:
-    return b"data %d\n%s\n" % (len(data), data)
+def _data(data: bytes) -> tuple[bytes, bytes, bytes]:
+    return b"data %d\n" % len(data), data, b"\n"
 
 
 def _quoted(path: str) -> str:

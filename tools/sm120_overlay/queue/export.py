@@ -112,6 +112,7 @@ def changes(home: Home, checkout: Checkout, exported: Exported) -> list[Write]:
 def write_export(home: Home, writes: list[Write]) -> None:
     """Writes patch files, overlay files and series; undone whole if it fails half way."""
     place = workplace(home)
+    place.folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(place.folder):
         recover(place, lambda note: None)
         begin(place, writes, {})

@@ -8,12 +8,13 @@ their `safe.directory` lives there. Bytes in, bytes out.
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import Missing, OverlayError
 
@@ -102,17 +103,30 @@ def attempt(
     git = _library()
     settings = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     surroundings = ENVIRONMENT | {"GIT_CEILING_DIRECTORIES": str(repo.path.parent)} | (env or {})
-    started = git(repo.path).execute(
-        [git.GIT_PYTHON_GIT_EXECUTABLE or "git", *settings, *arguments],
-        istream=subprocess.PIPE,
-        as_process=True,
-        env=surroundings,
-        pass_fds=repo.locks,
-    )
-    process = started.proc
-    assert process is not None  # execute() just started it
-    out, err = process.communicate(stdin)
+    with _as_file(stdin) as stream:
+        started = git(repo.path).execute(
+            [git.GIT_PYTHON_GIT_EXECUTABLE or "git", *settings, *arguments],
+            istream=stream,
+            as_process=True,
+            env=surroundings,
+            pass_fds=repo.locks,
+        )
+        process = started.proc
+        assert process is not None  # execute() just started it
+        out, err = process.communicate()
     return process.returncode, out, err.decode("utf-8", "replace")
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[BinaryIO | None]:
+    """Input as a file that git reads by itself: megabytes through a pipe would cost a wake-up every 64 KB."""
+    if not data:
+        yield None
+        return
+    with TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        yield file
 
 
 def _last_words(err: str, code: int) -> str:

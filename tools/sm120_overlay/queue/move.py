@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..errors import Refused
@@ -163,6 +164,7 @@ def _check_clean(checkout: Checkout, series: Series, changes: Sequence[Change]) 
     else:
         committed = tree_entries(checkout.repo, checkout.head, paths)
     staged = index_entries(checkout.repo, paths)
+    _check_folders(checkout.repo, paths)
     for path in paths:
         _check_staged(checkout, path, committed.get(path), staged.get(path))
         _check_file(checkout.repo, path, committed.get(path))
@@ -178,11 +180,17 @@ def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entr
         )
 
 
+def _check_folders(repo: Repository, paths: Sequence[str]) -> None:
+    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
+    linked = next((folder for folder in sorted(folders) if (repo.path / folder).is_symlink()), None)
+    if linked:
+        raise Refused(
+            f"{repo.path / linked}: expected a folder, found a symbolic link.", "Replace the link by its folder."
+        )
+
+
 def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
     file = repo.path / path
-    linked = next((parent for parent in file.parents if repo.path in parent.parents and parent.is_symlink()), None)
-    if linked:
-        raise Refused(f"{linked}: expected a folder, found a symbolic link.", "Replace the link by its folder.")
     found = read_file(file)
     blob = None if found is None else blob_id(found)
     if blob == (head.blob if head else None):

@@ -13,13 +13,16 @@ from .patch import Edit
 REGENERATE = "Regenerate the patch with tools/export.py from a branch on the pinned commit."
 
 
-def place(edit: Edit, before: bytes | None) -> bytes | None:
+def place(edit: Edit, before: bytes | None, found: str | None = None) -> bytes | None:
     """The file after `edit`, or None when the edit deletes it.
+
+    Args:
+        found: the blob id of `before`, where the caller has just computed it.
 
     Raises:
         Refused: `before` is not the blob the edit was made on, or the result is not the one it promises.
     """
-    found = None if before is None else blob_id(before)
+    found = found or (None if before is None else blob_id(before))
     if found != edit.old:
         raise Refused(
             f"{edit.path}: the patch was made on blob {_named(edit.old)}, and the file is blob {_named(found)}.",
@@ -30,8 +33,9 @@ def place(edit: Edit, before: bytes | None) -> bytes | None:
         if after:
             raise Refused(f"{edit.path}: the patch deletes the file but leaves {len(after)} bytes of it.", REGENERATE)
         return None
-    if blob_id(after) != edit.new:
-        raise Refused(f"{edit.path}: the patch promises blob {edit.new} and gives {blob_id(after)}.", REGENERATE)
+    made = blob_id(after)
+    if made != edit.new:
+        raise Refused(f"{edit.path}: the patch promises blob {edit.new} and gives {made}.", REGENERATE)
     return after
 
 

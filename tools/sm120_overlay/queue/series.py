@@ -73,9 +73,11 @@ def contents(series: Series, base: Mapping[str, bytes | None]) -> list[dict[str,
         Refused: a file is not the one the patch was made on.
     """
     now = dict(base)
+    made: dict[str, str | None] = {}  # what `place` has just hashed, so that no byte is hashed twice
     steps = []
     for patch in series.patches:
-        step = {edit.path: place(edit, now.get(edit.path)) for edit in patch.edits}
+        step = {edit.path: place(edit, now.get(edit.path), made.get(edit.path)) for edit in patch.edits}
+        made |= {edit.path: edit.new for edit in patch.edits}
         now.update(step)
         steps.append(step)
     return steps

@@ -37,8 +37,9 @@ class Recorder:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """One row for a file that could not be collected."""
         if report.failed:
-            self.rows.append({"test": report.nodeid, "when": "collect", "outcome": "failed", "exception": "import",
-                              "file": "", "detail": str(report.longrepr).strip().splitlines()[-1].removeprefix("E").strip()})  # fmt: skip
+            said = str(report.longrepr).strip().splitlines()[-1].removeprefix("E").strip()
+            row = {"test": report.nodeid, "when": "collect", "outcome": "failed"}
+            self.rows.append({**row, "exception": "import", "file": "", "detail": said})
 
 
 def main(argv: list[str]) -> int:
