@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from sm120_overlay.serving import rig
 from sm120_overlay.serving.rig import cards, models
 from sm120_overlay.serving.rig.models import QuantForm

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from sm120_overlay.serving import rig
 from sm120_overlay.serving.rig import cards, models
 from sm120_overlay.serving.rig.models import QuantForm

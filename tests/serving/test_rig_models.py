@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sm120_overlay.serving.rig import cards, models
 from sm120_overlay.serving.rig.models import QuantForm
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from sm120_overlay.serving.rig import NeedsGpu, RigError, UnknownFact, cards, phase, present
 from sm120_overlay.serving.rig.packages import LoadWatcher
 

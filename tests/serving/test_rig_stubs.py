@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sm120_overlay.serving.rig import StubDecided, phase, stubs
 from sm120_overlay.serving.rig.packages import GpuPackage, LoadWatcher, Stubbed, StubFinder, missing
 

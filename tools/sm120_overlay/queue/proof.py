@@ -21,8 +21,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from ..cache import cache_dir, publish
 from ..errors import Missing, UsageError
-from .cache import cache_dir, publish
 from .home import PACKAGE, Home
 from .patch import Patch
 from .series import Series, chains, contents

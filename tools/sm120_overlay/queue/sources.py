@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..cache import cache_dir
 from ..errors import Missing, OverlayError, UsageError
 from .build import build_root
-from .cache import cache_dir
 from .git import Repository, attempt, commit_exists, run, set_refs
 from .pins import Pin, Wheel
 from .wheels import Say, fetch_wheel, laid_out

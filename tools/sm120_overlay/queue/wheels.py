@@ -9,8 +9,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ..cache import cache_dir, publish
 from ..errors import Missing
-from .cache import cache_dir, publish
 from .pins import Pin, Wheel
 
 Say = Callable[[str], None]

@@ -58,7 +58,7 @@ def _import() -> ModuleType:
         return importlib.import_module("flashinfer")
     except ImportError as error:
         raise Missing(
-            f"FlashInfer cannot be imported: {error}.", "Install the project with its `proofs` extra."
+            f"FlashInfer cannot be imported: {error}.", "Install the project with its `rig` extra."
         ) from error
 
 

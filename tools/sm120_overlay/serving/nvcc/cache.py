@@ -20,17 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
-VARIABLE = "SM120_OVERLAY_CACHE"
-
-
-def cache_root() -> Path:
-    """The project's cache: `$SM120_OVERLAY_CACHE`, else the user's cache folder. It may be deleted at any time."""
-    if named := os.environ.get(VARIABLE):
-        return Path(named)
-    return user_cache_path("sm120-overlay")
-
 
 @dataclass(frozen=True, slots=True)
 class Store:

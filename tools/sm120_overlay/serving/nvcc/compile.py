@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cache import Store, cache_root, exclusive
+from ...cache import cache_dir
+from .cache import Store, exclusive
 from .toolchain import Toolchain, find_disassembler, find_toolchain
 
 OWN_HEADERS = Path(__file__).parent / "include"
@@ -84,7 +85,7 @@ def compile_unit(unit: Unit, toolchain: Toolchain | None = None) -> Path:
         Missing: the machine has no compiler and cannot install one.
     """
     toolchain = toolchain or find_toolchain()
-    store = Store(cache_root() / "nvcc", {"tree": unit.tree.resolve(), "own": OWN_HEADERS.resolve()})
+    store = Store(cache_dir("nvcc"), {"tree": unit.tree.resolve(), "own": OWN_HEADERS.resolve()})
     key = _key(unit, toolchain)
     found = store.find(key)
     if found is not None:

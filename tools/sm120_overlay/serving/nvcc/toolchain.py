@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ... import report
+from ...cache import cache_dir
 from ...errors import Missing
-from .cache import cache_root, exclusive
+from .cache import exclusive
 
 USUAL_PLACE = Path("/usr/local/cuda/bin/nvcc")
 # sm_120a arrived with CUDA 12.8 (CUDA 12.8 release notes, nvcc).
@@ -130,7 +132,7 @@ def _host_compiler() -> str:
 
 def _installed(name: str, packages: Sequence[str]) -> Path:
     """The prefix of packages installed by pip in the cache: whole or not there, and one install at a time."""
-    place = cache_root() / "toolchain" / "-".join([name, *(package.partition("==")[2] for package in packages[:1])])
+    place = cache_dir("toolchain", f"{name}-{packages[0].partition('==')[2]}")
     prefix = place / PREFIX
     if prefix.is_dir():
         return prefix
@@ -141,7 +143,7 @@ def _installed(name: str, packages: Sequence[str]) -> Path:
 
 
 def _install(packages: Sequence[str], place: Path) -> None:
-    print(f"sm120-overlay: installing {', '.join(packages)} into {place}", file=sys.stderr, flush=True)
+    report.say(f"installing {', '.join(packages)} into {place}")
     partial = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
     options = ["--disable-pip-version-check", "--quiet", "--no-deps", "--target", str(partial)]
     command = [sys.executable, "-m", "pip", "install", *options, *packages]
@@ -155,4 +157,3 @@ def _install(packages: Sequence[str], place: Path) -> None:
         partial.rename(place)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    print(f"sm120-overlay: installed {place.name}", file=sys.stderr, flush=True)

@@ -18,7 +18,7 @@ VARIABLE = "SM120_OVERLAY_CACHE"
 def cache_dir(*parts: str) -> Path:
     """A place in the cache: `$SM120_OVERLAY_CACHE`, else the user's cache folder."""
     root = os.environ.get(VARIABLE)
-    if root is None:
+    if not root:
         from platformdirs import user_cache_path
 
         root = str(user_cache_path("sm120-overlay"))
