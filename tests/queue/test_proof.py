@@ -73,7 +73,10 @@ def test_pytest_raises_and_fail_are_assertions_too(toy: Toy) -> None:
 
 
 def test_green_means_the_whole_series_too(toy: Toy) -> None:
-    body = HEAD + "def test_answer(tree):\n    assert answer(tree) == 42\n    assert not (tree / 'toy/extra/hook.py').exists()\n"
+    body = (
+        HEAD
+        + "def test_answer(tree):\n    assert answer(tree) == 42\n    assert not (tree / 'toy/extra/hook.py').exists()\n"
+    )
     found = proved(with_test(toy, body))
     assert found.red.ok
     assert not found.green.ok, "the second patch brings that file, and the test must hold there too"
@@ -94,7 +97,10 @@ def test_a_verdict_is_run_once_and_again_when_anything_it_stands_on_changes(toy:
 
 def test_an_error_is_never_cached(toy: Toy, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    body = HEAD + f"def test_answer(tree):\n    if not os.path.exists({str(flag)!r}): raise OSError('once')\n    assert answer(tree) == 42\n"
+    body = (
+        HEAD
+        + f"def test_answer(tree):\n    if not os.path.exists({str(flag)!r}): raise OSError('once')\n    assert answer(tree) == 42\n"
+    )
     with_test(toy, body)
     assert proved(toy).red.outcome == "error"
     flag.touch()

@@ -145,7 +145,9 @@ def test_reverse_restores_the_bytes_and_the_branch(toy: Toy, capsys: pytest.Capt
     assert answer(capsys, "apply", str(clone), "--reverse")[1]["targets"][0]["changed"] is False
 
 
-def test_a_dry_run_writes_nothing_and_says_what_would(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_writes_nothing_and_says_what_would(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     clone = toy.clone()
     code, found = answer(capsys, "apply", str(clone), "--dry-run")
     assert (code, found["targets"][0]["would_change"]) == (0, True)
@@ -155,9 +157,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would(toy: Toy, tmp_path: Path, 
     assert not (tmp_path / "x").exists()
 
 
-def test_a_refusal_of_one_target_leaves_the_others_alone(
-    toy: Toy, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_of_one_target_leaves_the_others_alone(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     clone, gear = toy.clone(), toy.clone("gear")
     write(gear, {"csrc/kernel.cu": "// mine\n"})
     code, found = answer(capsys, "apply", str(clone), str(gear))

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +119,9 @@ class Toy:
 
 def git(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
     """git's output in a folder, under a fixed author and date."""
-    surroundings = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | WHO | (env or {})
+    surroundings = (
+        {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | WHO | dict(env or {})
+    )
     command = ["git", "-c", "commit.gpgsign=false", *arguments]
     return subprocess.run(command, cwd=folder, env=surroundings, check=True, capture_output=True, text=True).stdout
 
@@ -203,9 +205,7 @@ def toy_wheels(folder: Path) -> dict[str, Path]:
 
 def make_toy(root: Path) -> Toy:
     """The project with two patches on toy (the second brings an overlay file) and one on gear."""
-    commits = {
-        name: make_upstream(root / "upstream" / name, files) for name, files in (("toy", TOY), ("gear", GEAR))
-    }
+    commits = {name: make_upstream(root / "upstream" / name, files) for name, files in (("toy", TOY), ("gear", GEAR))}
     wheels = toy_wheels(root / "wheels")
     toy = Toy(root, Home(root / "home"), root / "wheels")
     toy.home.root.mkdir()
@@ -332,3 +332,39 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     """Path → bytes of every file below a folder, less what locks leave behind."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and ".sm120-overlay" not in path.parts)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def say(folder: Path, text: str | bytes, env: Mapping[str, str] | None = None) -> str:
+    """A commit on a small change with exactly this message; its id."""
+    path = folder / "python/toy/core.py"
+    path.write_bytes(path.read_bytes() + b"# more\n")
+    git(folder, "add", "-A")
+    said = text.encode() if isinstance(text, str) else text
+    git_bytes(folder, "commit", "-q", "--no-verify", "--cleanup=verbatim", "-F", "-", stdin=said, env=env)
+    return git(folder, "rev-parse", "HEAD").strip()
+
+
+def author_clone(toy: Toy, name: str = "toy", into: str | None = None) -> Path:
+    """A clone on the series' branch, without any patch."""
+    clone = toy.clone(name, into)
+    git(clone, "checkout", "-q", "-b", "sm120/v1")
+    return clone
+
+
+def taken_by_am(toy: Toy, mails: Sequence[bytes], into: str = "am") -> Path:
+    """A fresh clone at the pin onto which `git am` put these mails, as a stranger would."""
+    clone = toy.clone("toy", into)
+    names = []
+    for number, mail in enumerate(mails):
+        names.append(str(toy.root / f"{into}-{number:04}.patch"))
+        Path(names[-1]).write_bytes(mail)
+    git_bytes(clone, "am", "-q", "--keep-cr", *names)
+    return clone
+
+
+def history(folder: Path, base: str, tip: str = "HEAD") -> list[tuple[str, ...]]:
+    """Author, mail, date, message and tree of every commit base..tip, oldest first."""
+    out = git_bytes(
+        folder, "log", "--reverse", "-z", "--date=raw", "--format=%an%x01%ae%x01%ad%x01%T%x01%B", f"{base}..{tip}"
+    )
+    return [tuple(row.split("\x01")) for row in out.decode("utf-8", "surrogateescape").split("\0") if row.strip("\n")]

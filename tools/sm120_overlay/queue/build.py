@@ -48,7 +48,8 @@ def base_contents(repo: Repository, base: str, series: Series) -> dict[str, byte
             "Fetch the commit whole (git fetch --refetch --no-filter), or clone it again without a filter.",
         )
     objects = {path: read[name] for name, (path, _) in first.items()}
-    return {path: None if found is None else found.data for path, found in objects.items()}
+    # A folder where the series brings a file is no file (yet): what it holds is deleted by the series itself.
+    return {path: found.data if found and found.kind == "blob" else None for path, found in objects.items()}
 
 
 def build(repo: Repository, base: str, series: Series, before: Mapping[str, bytes | None]) -> Built:

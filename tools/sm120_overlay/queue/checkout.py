@@ -33,11 +33,16 @@ class Commit:
     """A commit above the pin: what it says, and whether these tools made it (the committer says so)."""
 
     id: str
-    parent: str
+    parents: tuple[str, ...]
     tree: str
     author: str
     message: str
     ours: bool
+
+    @property
+    def parent(self) -> str:
+        """Its first parent."""
+        return self.parents[0] if self.parents else ""
 
     @property
     def slug(self) -> str | None:
@@ -53,6 +58,12 @@ class Where:
     index: Path
     head: str
     branch: str | None
+
+    @property
+    def common(self) -> Path:
+        """The git directory that all worktrees of the repository share."""
+        pointer = self.git_dir / "commondir"
+        return self.git_dir / pointer.read_text().strip() if pointer.is_file() else self.git_dir
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,7 @@ def read_commits(repo: Repository, tip: str, stops: Iterable[str]) -> tuple[Comm
     )  # fmt: skip
     rows = [row.split("\x01", 5) for row in out.decode("utf-8", "replace").split("\0") if row]
     return tuple(
-        Commit(id, parents.partition(" ")[0], tree, author, message.rstrip("\n"), committer == COMMITTER)
+        Commit(id, tuple(parents.split()), tree, author, message.rstrip("\n"), committer == COMMITTER)
         for id, parents, tree, author, committer, message in reversed(rows)
     )
 

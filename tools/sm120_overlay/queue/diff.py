@@ -18,6 +18,7 @@ from unidiff.patch import PatchSet
 
 from ..errors import UsageError
 from .patch import Edit, Hunk
+from .paths import is_plain
 
 INDEX = re.compile(r"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (100644|100755))?")
 FILE_MODE = re.compile(r"(new|deleted) file mode (100644|100755)")
@@ -47,7 +48,7 @@ def parse_sections(where: str, text: str) -> tuple[Section, ...]:
 def _split(text: str) -> Iterator[str]:
     # A line of a hunk begins with ' ', '+', '-' or '\\', so this prefix is always a header.
     starts = [match.start() for match in re.finditer(r"^diff --git ", text, re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(text)][: len(starts)], strict=True):
         yield text[start:end]
 
 
@@ -57,6 +58,8 @@ def _parse(where: str, text: str) -> Edit:
     lines = head.split("\n") if at else head.rstrip("\n").split("\n")
     mode, old, new, names = _blobs(where, lines)
     path = _path(where, lines[0], names)
+    if not is_plain(path):
+        raise UsageError(f"{where}: {path!r} is not a plain path inside the tree.", TODO)
     hunks = _hunks(where, path, hunk_text)
     if _heading(lines[0], path) is None or _file_names(path, old, new, bool(hunks)) != names:
         raise UsageError(f"{where}: the section of {path} names its file in more than one way.", TODO)

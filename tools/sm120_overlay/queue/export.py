@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..errors import Refused, UsageError
-from .checkout import Checkout, read_commits
+from .blobs import blob_id
+from .checkout import Checkout, Where, read_commits
 from .diff import parse_sections
 from .git import Repository, read_objects, run
 from .home import Home
 from .mail import FIRST, parse_patch
-from .transaction import FOLDER, Workplace, Write, begin, carry_out, finish, locked, read_file, recover
+from .patch import Edit
+from .pins import Pin
+from .series import OVERLAY_MODE
+from .transaction import FOLDER, Workplace, Write, locked, read_file, recover, transact
 
 FORM = (
     "--no-renames", "--full-index", "--zero-commit", "--no-signature", "--no-stat", "--keep-subject", "--unified=3",
     "--diff-algorithm=myers", "--src-prefix=a/", "--dst-prefix=b/", "--no-ext-diff", "--no-textconv", "--text",
     "--no-encode-email-headers", "--no-notes", "--no-thread", "--no-attach", "--no-cover-letter", "--no-base",
     "--no-indent-heuristic", "--inter-hunk-context=0", "--no-from", "--no-to", "--no-cc", "--no-add-header",
+    "--no-signoff", "-O/dev/null",
 )  # fmt: skip
-OVERLAY = re.compile(r"^Overlay: (\S+)(?: [0-9a-f]{40})?$", re.MULTILINE)
+OVERLAY = re.compile(r"^Overlay: (.+?)(?: ([0-9a-f]{40}))?$", re.MULTILINE)
 AMEND = "Amend the commit on the series' branch, then export again; nothing was written."
 
 
@@ -47,12 +56,11 @@ def export_commits(checkout: Checkout) -> Exported:
         )
     tip = found.id
     commits = read_commits(repo, tip, (checkout.base,))
-    mails = _mails(repo, checkout.base, tip) if commits else []
-    if len(mails) != len(commits):
-        raise Refused(
-            f"{repo.path}: {len(commits)} commits give {len(mails)} patches: an empty commit or a merge is among them.",
-            AMEND,
-        )
+    mails = _mails(checkout.where, checkout.base, tip) if commits else []
+    odd = [commit.id[:12] for commit in commits if len(commit.parents) != 1]
+    if odd or len(mails) != len(commits):
+        what = f"{', '.join(odd)} is a merge" if odd else "an empty commit is among them"
+        raise Refused(f"{repo.path}: {len(commits)} commits cannot each be one patch: {what}.", AMEND)
     files: dict[str, bytes] = {}
     overlays: dict[str, bytes] = {}
     for commit, mail in zip(commits, mails, strict=True):
@@ -66,27 +74,40 @@ def export_commits(checkout: Checkout) -> Exported:
     return Exported(files, overlays)
 
 
-def _mails(repo: Repository, base: str, tip: str) -> list[bytes]:
-    out = run(repo, "format-patch", "--stdout", *FORM, f"{base}..{tip}")
+def _mails(where: Where, base: str, tip: str) -> list[bytes]:
+    with _objects_alone(where) as bare:
+        out = run(bare, "format-patch", "--stdout", *FORM, f"{base}..{tip}")
     mark = FIRST.encode() + b"\n"
     # A hunk's lines begin with ' ', '+', '-' or '\\', and lint keeps "From " out of messages.
     return [mark + part.rstrip(b"\n") + b"\n" for part in re.split(b"^" + re.escape(mark), out, flags=re.MULTILINE)[1:]]
 
 
+@contextmanager
+def _objects_alone(where: Where) -> Iterator[Repository]:
+    """The clone's objects seen from an empty bare repository: its attributes and settings have no say."""
+    with TemporaryDirectory(prefix="sm120-overlay-") as folder:
+        bare = Repository(Path(folder).resolve())
+        run(bare, "init", "--quiet", "--bare", "--template=", ".")
+        alternates = bare.path / "objects" / "info" / "alternates"
+        alternates.parent.mkdir(exist_ok=True)
+        alternates.write_text(f"{where.common.resolve() / 'objects'}\n")
+        if (where.common / "shallow").is_file():
+            shutil.copy(where.common / "shallow", bare.path / "shallow")
+        yield bare
+
+
 def _as_patch(repo: Repository, commit: str, mail: bytes) -> tuple[str, bytes, dict[str, bytes]]:
     """Slug, the patch file without its overlay files, and those files."""
     where = f"commit {commit[:12]}"
-    text = mail.decode("latin-1")
-    head, _, diff = text.partition("\n\ndiff --git ")
-    sections = parse_sections(where, "diff --git " + diff if diff else "")
-    named = set(OVERLAY.findall(head))
+    head, _, diff = mail.partition(b"\n\ndiff --git ")
+    said = head.decode("utf-8", "surrogateescape").rstrip("\n")
+    sections = parse_sections(where, "diff --git " + diff.decode("latin-1") if diff else "")
+    named = {path for path, _ in OVERLAY.findall(said)}
     brought = {part.edit.path: part.edit for part in sections if part.edit.path in named}
-    if named != brought.keys() or any(edit.old is not None for edit in brought.values()):
-        raise UsageError(
-            f"{where}: its Overlay trailers name {', '.join(sorted(named))}; expected new files of this commit.", AMEND
-        )
-    head = OVERLAY.sub(lambda match: f"Overlay: {match[1]} {brought[match[1]].new}", head)
-    data = (head + "\n\n" + "".join(part.text for part in sections if part.edit.path not in named)).encode("latin-1")
+    _check_overlays(where, named, list(brought.values()))
+    said = OVERLAY.sub(lambda match: f"Overlay: {match[1]} {brought[match[1]].new}", said)
+    rest = "".join(part.text for part in sections if part.edit.path not in named).encode("latin-1")
+    data = said.encode("utf-8", "surrogateescape") + b"\n" + (b"\n" + rest if rest else b"")
     patch = parse_patch(where, data)
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", patch.slug):
         raise UsageError(f"{where} ({patch.subject}): expected a trailer `Slug: some-name`, found none.", AMEND)
@@ -95,18 +116,58 @@ def _as_patch(repo: Repository, commit: str, mail: bytes) -> tuple[str, bytes, d
     return patch.slug, data, {path: found.data for path, found in whole.items() if found is not None}
 
 
+def _check_overlays(where: str, named: set[str], brought: list[Edit]) -> None:
+    wrong = named - {edit.path for edit in brought}
+    wrong |= {edit.path for edit in brought if edit.old is not None or edit.mode != OVERLAY_MODE}
+    if wrong:
+        raise UsageError(
+            f"{where}: its Overlay trailers name {', '.join(sorted(wrong))}; expected plain new files of this commit.",
+            AMEND,
+        )
+
+
 def changes(home: Home, checkout: Checkout, exported: Exported) -> list[Write]:
-    """What of the project's files differs from the export; paths are below the project's root."""
+    """What of the project's files differs from the export; paths are below the project's root.
+
+    Raises:
+        Refused: another line brings an overlay file of the same path with other bytes.
+    """
     pin = checkout.pin
     folder = home.patches(pin.line, pin.upstream).relative_to(home.root)
     wanted: dict[str, bytes | None] = {str(folder / name): data for name, data in exported.files.items()}
-    overlay = home.overlay(pin.upstream).relative_to(home.root)
-    wanted |= {str(overlay / path): data for path, data in exported.overlays.items()}
     listed = read_file(home.root / folder / "series") or b""
     for slug in listed.decode().split():
         wanted.setdefault(str(folder / f"{slug}.patch"), None)
+    overlay = home.overlay(pin.upstream).relative_to(home.root)
+    wanted |= {str(overlay / path): data for path, data in _overlay_changes(home, pin, exported).items()}
     before = {path: read_file(home.root / path) for path in wanted}
     return [Write(path, before[path], data) for path, data in wanted.items() if before[path] != data]
+
+
+def _overlay_changes(home: Home, pin: Pin, exported: Exported) -> dict[str, bytes | None]:
+    """Overlay path → bytes now, None for those that this line brought and no line brings any more."""
+    others = {
+        path: (line.name, blob)
+        for line in (home.root / "patches").glob("*")
+        if line.name != pin.line
+        for path, blob in named_overlays(line / pin.upstream).items()
+    }
+    for path, data in exported.overlays.items():
+        line, blob = others.get(path, ("", blob_id(data)))
+        if blob != blob_id(data):
+            raise Refused(
+                f"{path}: line {line} brings it as blob {blob}, this one as {blob_id(data)}; an overlay file is one.",
+                "Give it another path on one of the lines, or the same bytes on both.",
+            )
+    gone = named_overlays(home.patches(pin.line, pin.upstream)).keys() - exported.overlays.keys() - others.keys()
+    return {**exported.overlays, **dict.fromkeys(gone)}
+
+
+def named_overlays(folder: Path) -> dict[str, str]:
+    """Path → blob of every overlay file that the patch files of a folder name."""
+    texts = (file.read_bytes().decode("utf-8", "replace") for file in sorted(folder.glob("*.patch")))
+    heads = (text.partition("\n\ndiff --git ")[0] for text in texts)
+    return {path: blob for head in heads for path, blob in OVERLAY.findall(head)}
 
 
 def write_export(home: Home, writes: list[Write]) -> None:
@@ -115,13 +176,7 @@ def write_export(home: Home, writes: list[Write]) -> None:
     place.folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(place.folder):
         recover(place, lambda note: None)
-        begin(place, writes, {})
-        try:
-            carry_out(place, writes)
-        except BaseException:
-            recover(place, lambda note: None)
-            raise
-        finish(place)
+        transact(place, writes, {}, lambda note: None)
 
 
 def workplace(home: Home) -> Workplace:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..errors import Refused
 from .git import Entry, Repository, index_entries, run
+from .transaction import leave
 
 MARK = b"sm120-overlay holds this lock\n"
 OWN = ("index", "index.lock", "index-to-set", "lock-mark")  # in our folder, while a run is under way
@@ -49,16 +50,22 @@ def unlock_index(index: Path, folder: Path) -> None:
         lock.unlink(missing_ok=True)
     for name in OWN:
         (folder / name).unlink(missing_ok=True)
+    leave(folder)
 
 
-def write_index(repo: Repository, index: Path, folder: Path, wanted: Mapping[str, Entry | None]) -> None:
+def write_index(
+    repo: Repository, index: Path, attributes: Path, folder: Path, wanted: Mapping[str, Entry | None]
+) -> None:
     """Sets the index to hold the files as they lie, which must be `wanted`. The caller holds the lock.
+
+    Args:
+        attributes: the repository's own info/attributes; folder: our workplace.
 
     Raises:
         Refused: a checkout filter or core.fileMode would make git store something else.
     """
     ready = _staged(repo, index, folder, list(wanted))
-    if _may_filter(repo, index, wanted):
+    if _may_filter(repo, attributes, wanted):
         _check(repo, index_entries(repo, wanted, ready), wanted)
     passing = folder / "index-to-set"
     os.link(ready, passing)  # `ready` stays, so that a lock left by a cut run is known for ours
@@ -79,11 +86,11 @@ def _staged(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -
     return ready
 
 
-def _may_filter(repo: Repository, index: Path, paths: Mapping[str, Entry | None]) -> bool:
+def _may_filter(repo: Repository, attributes: Path, paths: Mapping[str, Entry | None]) -> bool:
     """Whether attributes could change bytes on their way into the index: our settings rule out all other ways."""
     folders = {parent for path in paths for parent in (repo.path / path).parents}
     files = [folder / ".gitattributes" for folder in folders if folder == repo.path or repo.path in folder.parents]
-    return any(file.is_file() for file in (*files, index.parent / "info" / "attributes"))
+    return any(file.is_file() for file in (*files, attributes))
 
 
 def _check(repo: Repository, found: Mapping[str, Entry], wanted: Mapping[str, Entry | None]) -> None:

@@ -22,7 +22,7 @@ from .blobs import blob_id
 from .environment import Package
 from .pins import Pin
 from .series import Series, chains, contents
-from .transaction import FOLDER, Workplace, Write, begin, carry_out, finish, read_file, recover
+from .transaction import FOLDER, Workplace, Write, read_file, recover, transact
 
 MANIFEST = "manifest.json"
 REINSTALL = "Reinstall the package (pip install --force-reinstall --no-deps), then apply again."
@@ -98,23 +98,13 @@ def change_installed(target: Installed, series: Series, dry_run: bool = False) -
         return False
     writes = _writes(target, series, originals, wanted)
     if not dry_run:
-        _carry_out(target.place, writes)
+        transact(target.place, writes, {}, lambda note: None)
     return True
 
 
 def recover_installed(target: Installed) -> bool:
     """Undoes a run on this package that was cut; whether there was one."""
     return recover(target.place, lambda note: None)
-
-
-def _carry_out(place: Workplace, writes: Sequence[Write]) -> None:
-    begin(place, writes, {})
-    try:
-        carry_out(place, writes)
-    except BaseException:
-        recover(place, lambda note: None)
-        raise
-    finish(place)
 
 
 def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | None]:

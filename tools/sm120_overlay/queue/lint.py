@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import OverlayError
 from .blobs import blob_id
-from .export import Exported
+from .export import Exported, named_overlays
 from .home import Home
 from .mail import parse_patch
 from .patch import Edit, Patch
@@ -23,13 +23,13 @@ VALUES = {
     "Scope": r"sm12x|any",
     "Upstream-Status": r"Pending|Submitted \[https?://\S+\]|Backport \[[^\]]+\]|Inappropriate \[[^\]]+\]",
     "Issue": r"[\w.-]+#\d+",
-    "Overlay": r"\S+ [0-9a-f]{40}",
+    "Overlay": r".+ [0-9a-f]{40}",
     "Drop-When": r"\S.{9,}",
     "Evidence": r"reasoned|compiled|executed-cpu|(executed-h200|executed-sm120) docs/evidence/\S+",
     "Signed-off-by": r"[^<>]+ <[^<>\s]+@[^<>\s]+>",
 }
 # Lines of a body that git am would take for something else: the next mail, the diff, or a header.
-HAZARDS = re.compile(r"^(From |>From |diff -|Index: |---|From: |Date: |Subject: |-- >8|\S* ?8< )")
+HAZARDS = re.compile(r"From |>From |diff -|Index: |---|-- >8|\S* ?8< |(?i:from|date|subject): |\[PATCH")
 TWO_REASONS = re.compile(r"\b(and also|and then)\b|;| & ", re.IGNORECASE)
 WIDTH = 72
 
@@ -56,8 +56,22 @@ def lint_line(home: Home, line: Line) -> tuple[Finding, ...]:
             if slug in owners:
                 findings.append(Finding(slug, f"the slug is taken by {owners[slug]}; expected unique over the line"))
             owners[slug] = pin.upstream
-        findings += lint_series(home, series)
+        findings += [*lint_series(home, series), *_strays(home, series)]
     return tuple(findings)
+
+
+def _strays(home: Home, series: Series) -> Iterator[Finding]:
+    """Files that no series names: lost in a merge, or left behind."""
+    folder = home.patches(series.pin.line, series.pin.upstream)
+    for file in sorted(folder.glob("*")):
+        if file.name != "series" and file.name.removesuffix(".patch") not in series.slugs:
+            yield Finding(series.pin.upstream, f"{file.relative_to(home.root)} is not in its series")
+    overlay = home.overlay(series.pin.upstream)
+    folders = (line / series.pin.upstream for line in (home.root / "patches").glob("*"))
+    named = {path for other in folders for path in named_overlays(other)}
+    for file in sorted(path for path in overlay.rglob("*") if path.is_file()):
+        if str(file.relative_to(overlay)) not in named:
+            yield Finding(series.pin.upstream, f"{file.relative_to(home.root)} is named by no patch")
 
 
 def lint_series(home: Home, series: Series) -> tuple[Finding, ...]:
@@ -80,6 +94,8 @@ def _patch(home: Home, series: Series, patch: Patch) -> Iterator[str]:
     yield from _test(home, patch)
     yield from _evidence(home, patch)
     yield from _needs(series, patch)
+    if not patch.edits:
+        yield "it changes nothing"
     overlays = {value.rpartition(" ")[0] for other in series.patches for value in other.all("Overlay")}
     for edit in patch.edits:
         yield from _edit(series.pin, edit, overlays)
@@ -102,15 +118,19 @@ def _trailers(patch: Patch) -> Iterator[str]:
 
 def _message(patch: Patch) -> Iterator[str]:
     subject, _, body = patch.message.partition("\n")
-    if not re.fullmatch(r"[\w./*-]+: \S.*[^.\s]", subject) or len(subject) > WIDTH:
+    plain = re.fullmatch(r"(?!re: )[\w./*-]+: \S.*[^.\s]", subject, re.IGNORECASE) and "=?" not in subject
+    if not plain or len(subject) > WIDTH or "  " in subject:
         yield f"the subject {subject!r} should read `area: what it does`, at most {WIDTH} characters, without a period"
     if TWO_REASONS.search(subject):
         yield f"the subject {subject!r} gives two reasons; a patch has one"
     if len(body.strip().split("\n\n")) < 2:
         yield "the body is missing: what breaks, on which hardware, how it was established, what was not measured"
-    for line in body.split("\n"):
+    lines = body.strip("\n").split("\n")
+    for line in lines:
         if HAZARDS.match(line):
             yield f"git am would misread the line {line!r} of the body"
+    if "\n\n\n" in body or any(line != line.rstrip() for line in lines):
+        yield "git am would take out double blank lines and white space at line ends from the body"
 
 
 def _test(home: Home, patch: Patch) -> Iterator[str]:
@@ -149,6 +169,13 @@ def _edit(pin: Pin, edit: Edit, overlays: set[str]) -> Iterator[str]:
         yield f"{edit.path} declares mode {edit.mode}, expected {expected}: a patch never changes a mode"
     if _binary(edit):
         yield f"{edit.path} is not text"
+    if any(_line_ends(hunk.old) - {""} and not _line_ends(hunk.new) <= _line_ends(hunk.old) for hunk in edit.hunks):
+        yield f"{edit.path} gets other line ends than upstream's"
+
+
+def _line_ends(lines: tuple[bytes, ...]) -> set[str]:
+    """The kinds of line ends in a hunk: CRLF, LF, or "" for a last line without any."""
+    return {"CRLF" if line.endswith(b"\r\n") else "LF" if line.endswith(b"\n") else "" for line in lines}
 
 
 def _binary(edit: Edit) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 
 from ..errors import UsageError
@@ -17,7 +18,8 @@ MIME = {
     "Content-Transfer-Encoding": "8bit",
 }
 AUTHOR = re.compile(r'(?P<name>"(?:[^"\\]|\\.)*"|[^"<>]+) <(?P<email>[^<>\s]*)>')
-DATE = re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d{1,2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} [+-]\d{4}")
+DATE = re.compile(r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\d{1,2}) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) [+-]\d{4}")
+MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 TRAILER = re.compile(r"([A-Za-z][A-Za-z-]*): (\S.*)")
 TODO = "Write patch files with tools/export.py, which gives the one form that is read here."
 
@@ -45,7 +47,7 @@ def parse_patch(where: str, data: bytes) -> Patch:
     author = AUTHOR.fullmatch(headers["From"])
     if author is None:
         raise UsageError(f"{where}: expected `From: NAME <MAIL>`, found {headers['From']!r}.", TODO)
-    if not DATE.fullmatch(headers["Date"]):
+    if not _is_date(headers["Date"]):
         raise UsageError(f"{where}: expected a date as git writes it, found {headers['Date']!r}.", TODO)
     trailers = parse_trailers(message)
     edits = tuple(section.edit for section in parse_sections(where, diff))
@@ -59,11 +61,24 @@ def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
 
     A line that begins with white space continues the one above it, as git has it.
     """
-    block = message.rstrip("\n").rpartition("\n\n")[2].replace("\n ", " ")
+    block = re.sub(r"\n[ \t]+", " ", message.rstrip("\n").rpartition("\n\n")[2])
     matches = [TRAILER.fullmatch(line) for line in block.split("\n")]
     if "\n\n" not in message.rstrip("\n") or None in matches:
         return ()
     return tuple((match[1], match[2]) for match in matches if match)
+
+
+def _is_date(text: str) -> bool:
+    """Whether it is a date as git writes it, and one that exists."""
+    match = DATE.fullmatch(text)
+    if match is None or match[2] not in MONTHS:
+        return False
+    day, year, hour, minute, second = (int(match[number]) for number in (1, 3, 4, 5, 6))
+    try:
+        datetime(year, MONTHS.index(match[2]) + 1, day, hour, minute, second)
+    except ValueError:
+        return False
+    return True
 
 
 def _utf8(where: str, text: str) -> str:
@@ -79,8 +94,10 @@ def _head(where: str, head: str) -> tuple[dict[str, str], str]:
     if first != FIRST:
         raise UsageError(f"{where}: expected the first line {FIRST!r}, found {first!r}.", TODO)
     top, _, body = rest.partition("\n\n")
-    headers = dict(line.partition(": ")[::2] for line in top.replace("\n ", " ").split("\n"))
+    pairs = [line.partition(": ")[::2] for line in top.rstrip("\n").replace("\n ", " ").split("\n")]
+    headers = dict(pairs)
     wrong = [key for key in headers if key not in HEADERS and MIME.get(key) != headers[key]]
+    wrong += sorted({key for key, _ in pairs if [name for name, _ in pairs].count(key) > 1})
     missing = [key for key in HEADERS if not headers.get(key)]
     if wrong or missing:
         raise UsageError(

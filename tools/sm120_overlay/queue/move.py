@@ -8,6 +8,7 @@ protocol (`indexlock`), and whatever is not exactly as expected is refused befor
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -33,8 +34,9 @@ from .git import (
 )
 from .indexlock import index_locked, restage, unlock_index, write_index
 from .series import Series, chains
-from .transaction import Workplace, Write, begin, carry_out, finish, read_file, recover
+from .transaction import Workplace, Write, read_file, recover, transact
 
+OVERLAY_BLOB = re.compile(r"^(Overlay: .+) [0-9a-f]{40}$", re.MULTILINE)
 COMMIT_OR_STASH = "Commit, stash or discard what is there, then run again; nothing was changed."
 
 
@@ -86,7 +88,7 @@ def _moved(checkout: Checkout, series: Series, built: Built, refs: RefMove) -> C
     """The checkout as it is after the move, without asking git again."""
     commits, parent = [], built.base
     for patch, commit in zip(series.patches, built.commits, strict=True):
-        commits.append(Commit(commit, parent, "", patch.author, patch.message.rstrip("\n"), True))
+        commits.append(Commit(commit, (parent,), "", patch.author, patch.message.rstrip("\n"), True))
         parent = commit
     branch = refs.head_new if refs.head_new.startswith("refs/") else None
     return replace(checkout, where=replace(checkout.where, head=built.tip, branch=branch), commits=tuple(commits))
@@ -135,7 +137,8 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built) -> Non
 
 
 def _said(commit: Commit) -> tuple[str, str, str]:
-    return commit.tree, commit.author, commit.message
+    """What a commit changes and says; the blob of an overlay file is export's to write, so it does not count."""
+    return commit.tree, commit.author, OVERLAY_BLOB.sub(r"\1", commit.message)
 
 
 def _changes(checkout: Checkout, series: Series, built: Built) -> tuple[Change, ...]:
@@ -258,17 +261,15 @@ def _write(checkout: Checkout, writes: Sequence[Write], changes: Sequence[Change
         "refs": [refs.branch, refs.branch_old, refs.branch_new, refs.head_old, refs.head_new],
         "paths": [change.path for change in changes],
     }
-    place, repo = checkout.place, checkout.repo
-    with index_locked(checkout.where.index, place.folder):
-        begin(place, writes, note)
-        try:
-            carry_out(place, writes)
-            write_index(repo, checkout.where.index, place.folder, {change.path: change.new for change in changes})
-            _move_refs(repo, refs)
-        except BaseException:
-            recover_checkout(repo, checkout.where, place)
-            raise
-    finish(place)
+    place, repo, where = checkout.place, checkout.repo, checkout.where
+
+    def then() -> None:
+        wanted = {change.path: change.new for change in changes}
+        write_index(repo, where.index, where.common / "info" / "attributes", place.folder, wanted)
+        _move_refs(repo, refs)
+
+    with index_locked(where.index, place.folder):
+        transact(place, writes, note, lambda note: _undo(repo, where, place, note), then)
 
 
 def _move_refs(repo: Repository, refs: RefMove) -> None:

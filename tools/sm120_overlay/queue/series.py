@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..errors import Refused, UsageError
 from .blobs import blob_id, digest
 from .home import Home
 from .mail import read_patch
 from .patch import Edit, Patch
+from .paths import is_plain
 from .pins import Pin
 from .place import place
 
@@ -105,7 +107,7 @@ def load_series(home: Home, pin: Pin) -> Series:
     """
     folder = home.patches(pin.line, pin.upstream)
     listing = folder / "series"
-    names = listing.read_text(encoding="utf-8").split() if listing.is_file() else []
+    names = _names(listing) if listing.is_file() else []
     patches = []
     for name in names:
         patch = read_patch(folder / f"{name}.patch")
@@ -116,6 +118,16 @@ def load_series(home: Home, pin: Pin) -> Series:
             )
         patches.append(with_overlays(home, pin.upstream, patch))
     return Series(pin, tuple(patches))
+
+
+def _names(listing: Path) -> list[str]:
+    try:
+        return listing.read_text(encoding="utf-8").split()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{listing}: expected the slugs of the series as UTF-8, found another byte at {error.start}.",
+            "Write it with tools/export.py: one slug a line.",
+        ) from None
 
 
 def with_overlays(home: Home, upstream: str, patch: Patch) -> Patch:
@@ -131,7 +143,7 @@ def with_overlays(home: Home, upstream: str, patch: Patch) -> Patch:
 def _overlay_edit(home: Home, upstream: str, slug: str, value: str) -> Edit:
     path, _, blob = value.rpartition(" ")
     file = home.overlay(upstream) / path
-    whole = file.read_bytes() if path and file.is_file() else None
+    whole = file.read_bytes() if is_plain(path) and file.is_file() else None
     found = blob_id(whole) if whole is not None else "no file"
     if whole is None or found != blob:
         raise UsageError(
@@ -151,18 +163,20 @@ def select(series: Series, through: str | None = None, without: tuple[str, ...] 
     if through in series.slugs:
         patches = patches[: series.slugs.index(str(through)) + 1]
     for slug in without:
-        _check_removable(replace(series, patches=patches), slug)
+        _check_removable(patches, slug, without)
     kept = tuple(patch for patch in patches if patch.slug not in without)
     _check_needs(kept, series)
     return replace(series, patches=kept)
 
 
-def _check_removable(series: Series, slug: str) -> None:
-    if slug not in series.slugs:
+def _check_removable(patches: tuple[Patch, ...], slug: str, without: tuple[str, ...]) -> None:
+    slugs = [patch.slug for patch in patches]
+    if slug not in slugs:
         return
-    at = series.slugs.index(slug)
-    files = {edit.path for edit in series.patches[at].edits}
-    later = [patch.slug for patch in series.patches[at + 1 :] if files & {edit.path for edit in patch.edits}]
+    at = slugs.index(slug)
+    files = {edit.path for edit in patches[at].edits}
+    staying = [patch for patch in patches[at + 1 :] if patch.slug not in without]
+    later = [patch.slug for patch in staying if files & {edit.path for edit in patch.edits}]
     if later:
         raise Refused(
             f"{slug} cannot be left out: {', '.join(later)} after it touch the same files.",

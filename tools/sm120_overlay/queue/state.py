@@ -50,7 +50,7 @@ def _state(slug: str, files: Mapping[str, Chain], found: Mapping[str, str | None
     if reasons:
         return PatchState(slug, State.DRIFTED, "; ".join(reasons))
     reached = {path: chain.points.index(found.get(path)) > chain.slugs.index(slug) for path, chain in files.items()}
-    if all(reached.values()):
+    if reached and all(reached.values()):
         return PatchState(slug, State.APPLIED)
     if not any(reached.values()):
         return PatchState(slug, State.PENDING)

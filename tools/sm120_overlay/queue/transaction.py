@@ -88,17 +88,45 @@ def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> No
 
 
 def carry_out(place: Workplace, writes: Sequence[Write]) -> None:
-    """Writes the files, each whole at once."""
-    for write in writes:
+    """Writes the files, each whole at once; what goes, goes first: a file may stand where a folder must be."""
+    for write in sorted(writes, key=lambda write: write.after is not None):
         _put(place.root / write.path, write.after, write.mode, place.root)
+
+
+def transact(
+    place: Workplace,
+    writes: Sequence[Write],
+    note: dict[str, Any],
+    undo: Callable[[dict[str, Any]], None],
+    then: Callable[[], None] = lambda: None,
+) -> None:
+    """Writes the files and does `then`, or leaves everything as it was: what fails half way is undone at once.
+
+    Args:
+        note, undo: for `recover`, here or in a later run.
+        then: what belongs to the change and is not a file.
+    """
+    begin(place, writes, note)
+    try:
+        carry_out(place, writes)
+        then()
+    except BaseException:
+        recover(place, undo)
+        raise
+    finish(place)
 
 
 def finish(place: Workplace) -> None:
     """Removes the journal and what it needed: the run is done (or undone)."""
     place.journal.unlink(missing_ok=True)
     shutil.rmtree(place.folder / "before", ignore_errors=True)
-    with suppress(OSError):  # other things of ours may lie there
-        place.folder.rmdir()
+    leave(place.folder)
+
+
+def leave(folder: Path) -> None:
+    """Removes a target's workplace where nothing of ours is left in it."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def recover(place: Workplace, undo: Callable[[dict[str, Any]], None]) -> bool:
@@ -122,7 +150,8 @@ def recover(place: Workplace, undo: Callable[[dict[str, Any]], None]) -> bool:
 
 def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | None:
     path = place.root / entry["path"]
-    _temporary(path).unlink(missing_ok=True)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        _temporary(path).unlink()
     now = read_file(path)
     if _id(now) == entry["before"]:
         return None
@@ -154,7 +183,10 @@ def read_file(path: Path) -> bytes | None:
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644, like: os.stat_result | None = None) -> None:
     """`path` with these bytes, whole at once, in a new inode: package managers link files into their caches."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise Refused(f"{path.parent}: expected a folder, found something else.", "Move it away.") from None
     temporary = _temporary(path)
     with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(data)
