@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sm120_overlay.cli import main
 from sm120_overlay.queue.environment import canonical
 from sm120_overlay.queue.home import find_home

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sm120_overlay import report
 from sm120_overlay.queue.home import find_home
 from sm120_overlay.queue.lint import lint_line

@@ -14,7 +14,18 @@ from sm120_overlay.queue.proof import Proof, prove
 from .toy import Toy, write
 
 CONFTEST = Path(__file__).resolve().parents[1] / "patches" / "conftest.py"
-HEAD = "import sys, os, pytest\n\n\ndef answer(tree):\n    sys.path.insert(0, str(tree))\n    from toy.core import answer\n    return answer()\n\n\n"
+HEAD = """\
+import sys, os, pytest
+
+
+def answer(tree):
+    sys.path.insert(0, str(tree))
+    from toy.core import answer
+    return answer()
+
+
+"""
+TEST = "def test_answer(tree):\n    "
 SHOWS_42 = HEAD + "def test_answer(tree):\n    assert answer(tree) == 42\n"
 
 
@@ -54,7 +65,7 @@ def test_a_test_that_passes_without_its_patch_proves_nothing(toy: Toy) -> None:
         ("def test_answer(tree):\n    pytest.skip('no GPU')\n", "skipped", "no GPU"),
         ("ANSWER = 42\n", "error", "holds no test"),
         ("def test_answer(tree:\n", "error", "SyntaxError"),
-        ("def test_answer(tree):\n    sys.path.insert(0, str(tree.parent))\n    import helper_that_asserts\n", "error", "helper"),
+        (TEST + "sys.path.insert(0, str(tree.parent))\n    import helper_that_asserts\n", "error", "helper"),
     ],
 )  # fmt: skip
 def test_a_failure_that_is_no_assertion_of_the_test_is_never_red(
@@ -73,10 +84,7 @@ def test_pytest_raises_and_fail_are_assertions_too(toy: Toy) -> None:
 
 
 def test_green_means_the_whole_series_too(toy: Toy) -> None:
-    body = (
-        HEAD
-        + "def test_answer(tree):\n    assert answer(tree) == 42\n    assert not (tree / 'toy/extra/hook.py').exists()\n"
-    )
+    body = HEAD + TEST + "assert answer(tree) == 42\n    assert not (tree / 'toy/extra/hook.py').exists()\n"
     found = proved(with_test(toy, body))
     assert found.red.ok
     assert not found.green.ok, "the second patch brings that file, and the test must hold there too"
@@ -97,10 +105,7 @@ def test_a_verdict_is_run_once_and_again_when_anything_it_stands_on_changes(toy:
 
 def test_an_error_is_never_cached(toy: Toy, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    body = (
-        HEAD
-        + f"def test_answer(tree):\n    if not os.path.exists({str(flag)!r}): raise OSError('once')\n    assert answer(tree) == 42\n"
-    )
+    body = HEAD + TEST + f"if not os.path.exists({str(flag)!r}): raise OSError('once')\n    assert answer(tree) == 42\n"
     with_test(toy, body)
     assert proved(toy).red.outcome == "error"
     flag.touch()

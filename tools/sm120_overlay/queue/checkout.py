@@ -16,14 +16,15 @@ from .pins import Lines, Pin
 from .sources import pinned_roots
 from .transaction import FOLDER, Workplace, read_file
 
-# What git leaves in its directory while one of its own operations waits for the user.
+# What git leaves in its directory while one of its own operations waits for the user, and how that is ended.
 UNFINISHED = {
-    "rebase-merge": "rebase",
-    "rebase-apply": "rebase or am",
-    "MERGE_HEAD": "merge",
-    "CHERRY_PICK_HEAD": "cherry-pick",
-    "REVERT_HEAD": "revert",
-    "BISECT_LOG": "bisect",
+    "rebase-merge": ("rebase", "git rebase --abort"),
+    "rebase-apply/applying": ("am", "git am --abort"),
+    "rebase-apply": ("rebase", "git rebase --abort"),
+    "MERGE_HEAD": ("merge", "git merge --abort"),
+    "CHERRY_PICK_HEAD": ("cherry-pick", "git cherry-pick --abort"),
+    "REVERT_HEAD": ("revert", "git revert --abort"),
+    "BISECT_LOG": ("bisect", "git bisect reset"),
 }
 FAR = 2000  # commits above a pin that are looked through
 
@@ -160,9 +161,9 @@ def read_commits(repo: Repository, tip: str, stops: Iterable[str]) -> tuple[Comm
     )
 
 
-def unfinished(checkout: Checkout) -> str | None:
-    """The operation of git's own that waits for the user there, if any."""
-    return next((name for entry, name in UNFINISHED.items() if (checkout.where.git_dir / entry).exists()), None)
+def unfinished(checkout: Checkout) -> tuple[str, str] | None:
+    """The operation of git's own that waits for the user there, and the command that ends it, if there is one."""
+    return next((names for entry, names in UNFINISHED.items() if (checkout.where.git_dir / entry).exists()), None)
 
 
 def observe_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from .pins import Line, Lines, Pin
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-ASK = "import json, sys; print(json.dumps([p for p in sys.path[1:] if p]))"  # [0] is the folder of this call
+# Without safe_path the first entry is the folder of this very call.
+ASK = "import json, sys; print(json.dumps(sys.path[0 if getattr(sys.flags, 'safe_path', False) else 1:]))"
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,9 @@ def interpreter_path(python: str) -> list[str]:
         Missing: it does not run.
     """
     try:
-        done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=True, cwd="/")
-        return [str(path) for path in json.loads(done.stdout)]
+        program = os.path.abspath(python) if os.sep in python else python
+        done = subprocess.run([program, "-c", ASK], capture_output=True, text=True, check=True, cwd="/")
+        return [str(path) for path in json.loads(done.stdout) if path]
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
         raise Missing(
             f"{python}: expected a Python interpreter, and it does not run ({error}).",
@@ -127,11 +130,31 @@ def check_imported(environment: Environment, pin: Pin, package: Package) -> None
     for path in environment.path:
         if Path(path).resolve() == package.site.resolve():
             return
-        shadow = next((top for top in tops if (Path(path) / top).is_dir()), None)
+        shadow = next((top for top in sorted(tops) if _importable(Path(path), top)), None)
         if shadow:
             raise Refused(
                 f"{environment.python} imports {shadow} from {path}, not from {package.site}, where pip installed it.",
                 "Take that folder off PYTHONPATH, or apply to it as a checkout.",
+            )
+
+
+def _importable(folder: Path, name: str) -> bool:
+    """Whether a regular package or module of that name is there; a plain folder gives way to one found later."""
+    return (folder / name / "__init__.py").is_file() or (folder / f"{name}.py").is_file()
+
+
+def check_editable(environment: Environment, lines: Lines) -> None:
+    """No upstream is an editable install, which has no files of its own.
+
+    Raises:
+        Refused: one is; naming its checkout.
+    """
+    for name in sorted({pin.distribution for pin in lines.all_pins()} & environment.packages.keys()):
+        editable = environment.packages[name].editable
+        if editable:
+            raise Refused(
+                f"{name} is an editable install of {editable}: it has no files of its own.",
+                "Apply to that checkout instead: name its folder.",
             )
 
 

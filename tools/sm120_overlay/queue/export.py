@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ..errors import Refused, UsageError
 from .blobs import blob_id
 from .checkout import Checkout, Where, read_commits
 from .diff import parse_sections
-from .git import Repository, read_objects, run
+from .git import Repository, objects_alone, read_objects, run
 from .home import Home
 from .mail import FIRST, parse_patch
 from .patch import Edit
@@ -75,25 +72,11 @@ def export_commits(checkout: Checkout) -> Exported:
 
 
 def _mails(where: Where, base: str, tip: str) -> list[bytes]:
-    with _objects_alone(where) as bare:
+    with objects_alone(where.common) as bare:
         out = run(bare, "format-patch", "--stdout", *FORM, f"{base}..{tip}")
     mark = FIRST.encode() + b"\n"
     # A hunk's lines begin with ' ', '+', '-' or '\\', and lint keeps "From " out of messages.
     return [mark + part.rstrip(b"\n") + b"\n" for part in re.split(b"^" + re.escape(mark), out, flags=re.MULTILINE)[1:]]
-
-
-@contextmanager
-def _objects_alone(where: Where) -> Iterator[Repository]:
-    """The clone's objects seen from an empty bare repository: its attributes and settings have no say."""
-    with TemporaryDirectory(prefix="sm120-overlay-") as folder:
-        bare = Repository(Path(folder).resolve())
-        run(bare, "init", "--quiet", "--bare", "--template=", ".")
-        alternates = bare.path / "objects" / "info" / "alternates"
-        alternates.parent.mkdir(exist_ok=True)
-        alternates.write_text(f"{where.common.resolve() / 'objects'}\n")
-        if (where.common / "shallow").is_file():
-            shutil.copy(where.common / "shallow", bare.path / "shallow")
-        yield bare
 
 
 def _as_patch(repo: Repository, commit: str, mail: bytes) -> tuple[str, bytes, dict[str, bytes]]:

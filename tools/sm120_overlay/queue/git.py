@@ -8,12 +8,13 @@ their `safe.directory` lives there. Bytes in, bytes out.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import Missing, OverlayError
@@ -21,7 +22,6 @@ from ..errors import Missing, OverlayError
 if TYPE_CHECKING:
     from git import Git
 
-MINIMUM = (2, 34)
 SETTINGS = {
     "commit.gpgSign": "false",
     "core.autocrlf": "false",
@@ -92,7 +92,7 @@ def run(repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, st
     code, out, err = attempt(repo, *arguments, stdin=stdin, env=env)
     if code:
         raise GitError(
-            f"{repo.path}: git {arguments[0]} failed: {_last_words(err, code)}.", "Mend what git names and run again."
+            f"{repo.path}: git {arguments[0]} failed: {last_words(err, code)}.", "Mend what git names and run again."
         )
     return out
 
@@ -131,7 +131,8 @@ def _as_file(data: bytes) -> Iterator[BinaryIO | None]:
         yield file
 
 
-def _last_words(err: str, code: int) -> str:
+def last_words(err: str, code: int) -> str:
+    """git's own last sentence about what went wrong."""
     lines = [line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".") for line in err.splitlines() if line]
     return lines[-1] if lines else f"exit code {code}"
 
@@ -217,16 +218,46 @@ def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = N
     return found
 
 
-def version(repo: Repository) -> tuple[int, ...]:
-    """The version of the git that runs, such as (2, 39, 5)."""
-    words = run(repo, "version").decode().split()
-    return tuple(int(part) for part in words[2].split(".") if part.isdigit())
-
-
 def commit_exists(repo: Repository, commit: str) -> bool:
     """Whether the repository holds the commit and its tree."""
     code, _, _ = attempt(repo, "cat-file", "-e", f"{commit}^{{tree}}")
     return code == 0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch: its full name, its tip, and the worktree that has it checked out (None: no one)."""
+
+    name: str
+    tip: str
+    worktree: Path | None
+
+
+def branches(repo: Repository, pattern: str) -> dict[str, Branch]:
+    """Full name → branch, of those that are `pattern` or lie below it."""
+    out = run(repo, "for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", pattern)
+    rows = [os.fsdecode(row).split("\0") for row in out.splitlines()]
+    return {name: Branch(name, tip, Path(worktree) if worktree else None) for name, tip, worktree in rows}
+
+
+@contextmanager
+def objects_alone(common: Path) -> Iterator[Repository]:
+    """A clone's objects seen from an empty bare repository, which goes afterwards.
+
+    The clone's attributes and settings have no say there, and whatever is written stays out of the clone.
+
+    Args:
+        common: the git directory that all worktrees of the clone share.
+    """
+    with TemporaryDirectory(prefix="sm120-overlay-") as folder:
+        bare = Repository(Path(folder).resolve())
+        run(bare, "init", "--quiet", "--bare", "--template=", ".")
+        alternates = bare.path / "objects" / "info" / "alternates"
+        alternates.parent.mkdir(exist_ok=True)
+        alternates.write_text(f"{common.resolve() / 'objects'}\n")
+        if (common / "shallow").is_file():
+            shutil.copy(common / "shallow", bare.path / "shallow")
+        yield bare
 
 
 def symbolic_head(repo: Repository, target: str, why: str) -> None:

@@ -73,9 +73,16 @@ def write_index(
     os.replace(_lock(index), index)
 
 
-def restage(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -> None:
-    """The index entries of `paths` as the files lie, when a cut run is undone."""
-    os.replace(_staged(repo, index, folder, paths), index)
+def restore_entries(repo: Repository, index: Path, folder: Path, entries: Mapping[str, Sequence[str] | None]) -> None:
+    """Puts index entries back when a cut run is undone: path → mode and blob (None: not in the index)."""
+    rows = [
+        os.fsencode(f"{mode} {blob} 0\t{path}") + b"\0"
+        for path, (mode, blob) in ((path, entry or ("0", "0" * 40)) for path, entry in entries.items())
+    ]
+    ready = folder / "index"
+    shutil.copyfile(index, ready)
+    run(repo, "update-index", "-z", "--index-info", stdin=b"".join(rows), env={"GIT_INDEX_FILE": str(ready)})
+    os.replace(ready, index)
 
 
 def _staged(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -> Path:

@@ -22,7 +22,7 @@ from .blobs import blob_id
 from .environment import Package
 from .pins import Pin
 from .series import Series, chains, contents
-from .transaction import FOLDER, Workplace, Write, read_file, recover, transact
+from .transaction import FOLDER, Workplace, Write, check_folders, read_file, recover, transact
 
 MANIFEST = "manifest.json"
 REINSTALL = "Reinstall the package (pip install --force-reinstall --no-deps), then apply again."
@@ -51,27 +51,20 @@ class Installed:
         """Repository path → what the manifest says of it (`original`, `blob`, `record`)."""
         return dict(self.manifest["files"]) if self.manifest else {}
 
-    @property
-    def digest(self) -> str | None:
-        """The digest of the series that an earlier apply put there."""
-        return str(self.manifest["digest"]) if self.manifest else None
-
 
 def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> Installed:
     """The installed package of a pin.
 
     Raises:
-        Refused: it is an editable install, which has no files of its own, or pip's RECORD of it is missing.
+        Refused: pip's RECORD of it is missing, or the manifest of an earlier apply is damaged.
     """
-    if package.editable:
-        raise Refused(
-            f"{package.name} is an editable install of {package.editable}: it has no files of its own.",
-            "Apply to that checkout instead: name its folder.",
-        )
     if not (package.info / "RECORD").is_file():
         raise Refused(f"{package.info}: expected pip's RECORD there, found none.", REINSTALL)
     manifest = package.info / FOLDER / MANIFEST
-    said = json.loads(manifest.read_bytes()) if manifest.is_file() else None
+    try:
+        said = json.loads(manifest.read_bytes()) if manifest.is_file() else None
+    except ValueError:
+        raise Refused(f"{manifest}: expected what an earlier apply wrote, and it cannot be read.", REINSTALL) from None
     return Installed(pin, package, said, frozenset(beside))
 
 
@@ -81,14 +74,19 @@ def observe_installed(target: Installed, paths: Sequence[str]) -> dict[str, str 
     return {path: None if data is None else blob_id(data) for path, data in found.items()}
 
 
-def change_installed(target: Installed, series: Series, dry_run: bool = False) -> bool:
+def change_installed(target: Installed, series: Series, whole: Series, dry_run: bool = False) -> bool:
     """Brings the package to exactly `series` (an empty one: back to pip's bytes); whether anything had to change.
 
     The caller holds the target's lock and has recovered it.
 
+    Args:
+        whole: all patches of the line, by which a target is known that lost its manifest.
+
     Raises:
         Refused: a file is not what pip or an earlier apply left, or a prebuilt library hides a change.
     """
+    _check_manifest(target, whole)
+    check_folders(target.package.site, [_installed(target, path) for path in {*chains(whole), *target.files}])
     _check_prebuilt(target, series)
     originals = _originals(target, sorted({*chains(series), *target.files}))
     wanted = dict(originals)
@@ -105,6 +103,19 @@ def change_installed(target: Installed, series: Series, dry_run: bool = False) -
 def recover_installed(target: Installed) -> bool:
     """Undoes a run on this package that was cut; whether there was one."""
     return recover(target.place, lambda note: None)
+
+
+def _check_manifest(target: Installed, whole: Series) -> None:
+    """Without a manifest every file must be pip's: what an earlier apply did could not be taken off."""
+    known = chains(whole) if target.manifest is None else {}
+    found = observe_installed(target, sorted(known))
+    for path, chain in known.items():
+        if found[path] in chain.points[1:]:
+            raise Refused(
+                f"{_file(target, path)} is patched (blob {found[path]}), and the manifest that keeps pip's original, "
+                f"{target.place.folder / MANIFEST}, is gone.",
+                REINSTALL,
+            )
 
 
 def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | None]:
@@ -159,19 +170,18 @@ def _writes(
     after = _new_record(lines, files | added)
     gone = {name: None for name in before if name not in added}
     back = {_installed(target, path): data for path, data in wanted.items() if path not in touched}
-    return _differing(
-        target.package.site,
-        files | back | added | gone | {f"{target.package.info.name}/RECORD": after},
-        {_installed(target, edit.path): edit.mode for patch in series.patches for edit in patch.edits},
-    )
+    modes = {_installed(target, edit.path): int(edit.mode, 8) for patch in series.patches for edit in patch.edits}
+    modes |= {entry["installed"]: entry["permissions"] for entry in target.files.values() if entry["permissions"]}
+    wanted_files = files | back | added | gone | {f"{target.package.info.name}/RECORD": after}
+    return _differing(target.package.site, wanted_files, modes)
 
 
-def _differing(site: Path, wanted: Mapping[str, bytes | None], modes: Mapping[str, str]) -> list[Write]:
+def _differing(site: Path, wanted: Mapping[str, bytes | None], modes: Mapping[str, int]) -> list[Write]:
     writes = []
     for name, data in wanted.items():
         before = read_file(site / name)
         if before != data:
-            writes.append(Write(name, before, data, 0o755 if modes.get(name) == "100755" else 0o644))
+            writes.append(Write(name, before, data, modes.get(name, 0o644) & 0o7777))
     return writes
 
 
@@ -186,6 +196,7 @@ def _manifest(
             "mode": modes[path],
             "original": None if before is None else blob_id(before),
             "blob": None if after is None else blob_id(after),
+            "permissions": _permissions(target, path),
             "record": recorded.get(_installed(target, path), b"").decode("utf-8") or None,
         }
         for path, (before, after) in sorted(touched.items())
@@ -194,6 +205,15 @@ def _manifest(
     said = {"schema": 1, "line": pin.line, "upstream": pin.upstream, "version": pin.version, "digest": series.digest,
             "patches": _listed(series), "files": files}  # fmt: skip
     return json.dumps(said, indent=1).encode() + b"\n"
+
+
+def _permissions(target: Installed, path: str) -> int | None:
+    """Those of pip's file, which a deleted one gets back; None where pip has none."""
+    if path in target.files:
+        known = target.files[path]["permissions"]
+        return int(known) if known else None
+    file = _file(target, path)
+    return file.stat().st_mode & 0o7777 if file.is_file() else None
 
 
 def _listed(series: Series) -> list[dict[str, str]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from ..errors import Refused
 from .git import Repository, run
 from .pins import Pin
 from .sources import Source
+from .transaction import FOLDER, locked
 
 
 def materialise(pin: Pin, source: Source, folder: Path) -> None:
@@ -21,25 +21,23 @@ def materialise(pin: Pin, source: Source, folder: Path) -> None:
         GitError: the source's repository does not give the commit whole.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)).resolve()
-    try:
-        repo = Repository(partial)
-        run(repo, "init", "--quiet", "--template=", ".")
-        run(repo, "fetch", "--quiet", "--depth=1", "--no-tags", str(source.repository), source.commit)
-        run(repo, "checkout", "--quiet", "--detach", source.commit)
-        if source.installable:
-            run(repo, "remote", "add", "origin", pin.repository)
-        partial.chmod(0o755 & ~_umask())
-        os.rename(partial, folder)
-    except OSError as error:
-        raise Refused(
-            f"{folder}: could not be made there ({error.strerror}).", "Clear that place and retry."
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    partial = folder.parent.resolve() / f".{folder.name}.sm120-overlay-partial"
+    partial.mkdir(exist_ok=True)
+    with locked(partial / FOLDER) as lock:
+        for left in partial.iterdir():  # of a run that was cut
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        try:
+            _check_out(pin, source, Repository(partial, (lock,)))
+            os.rename(partial, folder)
+        except OSError as error:
+            raise Refused(f"{folder}: something is there ({error.strerror}).", "Move it away.") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+def _check_out(pin: Pin, source: Source, repo: Repository) -> None:
+    run(repo, "init", "--quiet", "--template=", ".")
+    run(repo, "fetch", "--quiet", "--depth=1", "--no-tags", str(source.repository), source.commit)
+    run(repo, "checkout", "--quiet", "--detach", source.commit)
+    if source.installable:
+        run(repo, "remote", "add", "origin", pin.repository)

@@ -10,31 +10,34 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from functools import partial
 from typing import Any
 
 from ..errors import Refused
 from .blobs import blob_id
 from .build import Built, base_contents, build
 from .checkout import Checkout, Commit, Where, read_commits, unfinished
+from .diff import unquote
 from .git import (
     Change,
     Entry,
-    GitError,
     Repository,
     attempt,
+    branches,
     diff_trees,
     index_entries,
+    objects_alone,
     read_objects,
     run,
     set_refs,
     symbolic_head,
     tree_entries,
 )
-from .indexlock import index_locked, restage, unlock_index, write_index
+from .indexlock import index_locked, restore_entries, unlock_index, write_index
 from .series import Series, chains
-from .transaction import Workplace, Write, read_file, recover, transact
+from .transaction import Workplace, Write, check_folders, read_file, recover, transact
 
 OVERLAY_BLOB = re.compile(r"^(Overlay: .+) [0-9a-f]{40}$", re.MULTILINE)
 COMMIT_OR_STASH = "Commit, stash or discard what is there, then run again; nothing was changed."
@@ -59,17 +62,17 @@ class RefMove:
 def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Checkout, bool]:
     """Brings the checkout to exactly `series` (an empty one: back to the pin); as it is then, and whether it moved.
 
-    The caller holds the target's lock and has recovered it.
+    The caller holds the target's lock and has recovered it. A dry run leaves no object in the repository either.
 
     Raises:
         Refused: something of the user's is in the way; nothing was changed.
     """
     _check_head(checkout)
-    before = base_contents(checkout.repo, checkout.base, series)
     branch_tip = _branch_tip(checkout)
-    built = build(checkout.repo, checkout.base, series, before)
-    _check_ours(checkout, branch_tip, built)
-    changes = _changes(checkout, series, built)
+    with objects_alone(checkout.where.common) if dry_run else nullcontext(checkout.repo) as repo:
+        built = build(repo, checkout.base, series, base_contents(checkout.repo, checkout.base, series))
+        _check_ours(checkout, branch_tip, built, repo)
+        changes = _changes(checkout, series, built, repo)
     _check_clean(checkout, series, changes)
     refs = _planned(checkout, built.tip, branch_tip)
     moves = bool(changes or refs.differ)
@@ -79,9 +82,14 @@ def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Che
 
 
 def recover_checkout(repo: Repository, where: Where, place: Workplace) -> bool:
-    """Undoes a run on this checkout that was cut; whether there was one."""
+    """Undoes a run on this checkout that was cut; whether there was one.
+
+    Raises:
+        Refused: files or refs were changed since, by hand; nothing is touched then.
+    """
     unlock_index(where.index, place.folder)
-    return recover(place, lambda note: _undo(repo, where, place, note))
+    undo = partial(_undo, repo, where, place)
+    return recover(place, undo, partial(_was_done, repo, place))
 
 
 def _moved(checkout: Checkout, series: Series, built: Built, refs: RefMove) -> Checkout:
@@ -97,9 +105,10 @@ def _moved(checkout: Checkout, series: Series, built: Built, refs: RefMove) -> C
 def _check_head(checkout: Checkout) -> None:
     busy = unfinished(checkout)
     if busy:
+        name, command = busy
         raise Refused(
-            f"{checkout.repo.path}: a {busy} of yours is unfinished there.",
-            f"Finish or abort it (git {busy.split()[0]} --abort), then run again.",
+            f"{checkout.repo.path}: a {name} of yours is unfinished there.",
+            f"Finish it or end it ({command}), then run again.",
         )
     at_pin = checkout.head == checkout.base
     if not at_pin and checkout.branch != checkout.ours and not all(commit.ours for commit in checkout.commits):
@@ -112,13 +121,32 @@ def _check_head(checkout: Checkout) -> None:
 
 
 def _branch_tip(checkout: Checkout) -> str | None:
+    """Where our branch stands, None where there is none.
+
+    Raises:
+        Refused: another worktree has it checked out, or a branch of the user's takes its name.
+    """
     if checkout.branch == checkout.ours:
         return checkout.head
-    found = read_objects(checkout.repo, [checkout.ours])[checkout.ours]
-    return found.id if found else None
+    family = checkout.ours.rpartition("/")[0]
+    found = branches(checkout.repo, family)
+    if family in found:
+        raise Refused(
+            f"{checkout.repo.path}: a branch {family.removeprefix('refs/heads/')} of yours is in the way of "
+            f"{checkout.ours.removeprefix('refs/heads/')}.",
+            "Rename it (git branch -m), then run again.",
+        )
+    ours = found.get(checkout.ours)
+    if ours is not None and ours.worktree is not None:
+        raise Refused(
+            f"{ours.worktree} has {checkout.ours.removeprefix('refs/heads/')} checked out, a worktree of the same "
+            f"repository.",
+            "Work there, or make this one a clone of its own.",
+        )
+    return ours.tip if ours else None
 
 
-def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built) -> None:
+def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: Repository) -> None:
     """Commits on our branch that someone else made must not be lost, unless the series already says the same."""
     if branch_tip in (None, built.tip):
         return
@@ -127,7 +155,7 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built) -> Non
     theirs = [commit for commit in commits if not commit.ours]
     if not theirs:
         return
-    wanted = read_commits(checkout.repo, built.tip, (checkout.base,)) if built.commits else ()
+    wanted = read_commits(repo, built.tip, (checkout.base,)) if built.commits else ()
     if [_said(commit) for commit in commits] != [_said(commit) for commit in wanted]:
         raise Refused(
             f"{checkout.repo.path}: {checkout.ours.removeprefix('refs/heads/')} holds {len(theirs)} commit(s) that "
@@ -141,12 +169,12 @@ def _said(commit: Commit) -> tuple[str, str, str]:
     return commit.tree, commit.author, OVERLAY_BLOB.sub(r"\1", commit.message)
 
 
-def _changes(checkout: Checkout, series: Series, built: Built) -> tuple[Change, ...]:
+def _changes(checkout: Checkout, series: Series, built: Built, repo: Repository) -> tuple[Change, ...]:
     """What differs between what is checked out and the series; from the pin the chains know it without asking git."""
     if checkout.head == built.tip:
         return ()
     if checkout.head != checkout.base:
-        return diff_trees(checkout.repo, checkout.head, built.tip)
+        return diff_trees(repo, checkout.head, built.tip)
     ends = {path: (chain.mode, chain.points[0], chain.points[-1]) for path, chain in chains(series).items()}
     return tuple(
         Change(path, Entry(mode, old) if old else None, Entry(mode, new) if new else None)
@@ -167,10 +195,27 @@ def _check_clean(checkout: Checkout, series: Series, changes: Sequence[Change]) 
     else:
         committed = tree_entries(checkout.repo, checkout.head, paths)
     staged = index_entries(checkout.repo, paths)
-    _check_folders(checkout.repo, paths)
+    check_folders(checkout.repo.path, paths)
     for path in paths:
         _check_staged(checkout, path, committed.get(path), staged.get(path))
         _check_file(checkout.repo, path, committed.get(path))
+    _check_cone(checkout, [path for path in paths if path not in committed])
+
+
+def _check_cone(checkout: Checkout, new: Sequence[str]) -> None:
+    """New files lie inside a sparse checkout's cone; git knows that only of files it has."""
+    if not new or not (checkout.where.git_dir / "info" / "sparse-checkout").is_file():
+        return
+    code, out, _ = attempt(checkout.repo, "sparse-checkout", "list")
+    cone = [unquote(line) for line in out.decode("latin-1").splitlines()] if code == 0 else None
+    for path in new if cone is not None else ():
+        folder = path.rpartition("/")[0]
+        inside = any(f"{folder}/".startswith(f"{part}/") or f"{part}/".startswith(f"{folder}/") for part in cone or ())
+        if folder and not inside:
+            raise Refused(
+                f"{checkout.repo.path / path} is a new file outside the sparse cone.",
+                f"git sparse-checkout add {folder}, then run again.",
+            )
 
 
 def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entry | None) -> None:
@@ -180,15 +225,6 @@ def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entr
     if index != head:
         raise Refused(
             f"{checkout.repo.path / path}: the index holds {_named(index)}, expected {_named(head)}.", COMMIT_OR_STASH
-        )
-
-
-def _check_folders(repo: Repository, paths: Sequence[str]) -> None:
-    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
-    linked = next((folder for folder in sorted(folders) if (repo.path / folder).is_symlink()), None)
-    if linked:
-        raise Refused(
-            f"{repo.path / linked}: expected a folder, found a symbolic link.", "Replace the link by its folder."
         )
 
 
@@ -259,7 +295,7 @@ def _writes(repo: Repository, built: Built, changes: Sequence[Change]) -> list[W
 def _write(checkout: Checkout, writes: Sequence[Write], changes: Sequence[Change], refs: RefMove) -> None:
     note = {
         "refs": [refs.branch, refs.branch_old, refs.branch_new, refs.head_old, refs.head_new],
-        "paths": [change.path for change in changes],
+        "entries": {change.path: change.old and [change.old.mode, change.old.blob] for change in changes},
     }
     place, repo, where = checkout.place, checkout.repo, checkout.where
 
@@ -269,7 +305,7 @@ def _write(checkout: Checkout, writes: Sequence[Write], changes: Sequence[Change
         _move_refs(repo, refs)
 
     with index_locked(where.index, place.folder):
-        transact(place, writes, note, lambda note: _undo(repo, where, place, note), then)
+        transact(place, writes, note, partial(_undo, repo, where, place), then)
 
 
 def _move_refs(repo: Repository, refs: RefMove) -> None:
@@ -277,28 +313,66 @@ def _move_refs(repo: Repository, refs: RefMove) -> None:
     if refs.branch_new is not None and refs.branch_new != refs.branch_old:
         set_refs(repo, {refs.branch: (refs.branch_new, refs.branch_old)}, "sm120-overlay: apply")
     if refs.head_old != refs.head_new:
-        # In git's own words, so that `git checkout -` and `@{-1}` know the way back.
-        names = (name.removeprefix("refs/heads/") for name in (refs.head_old, refs.head_new))
-        symbolic_head(repo, refs.head_new, "checkout: moving from {} to {}".format(*names))
+        _set_head(repo, refs.head_old, refs.head_new)
     if refs.branch_new is None and refs.branch_old is not None:
         set_refs(repo, {refs.branch: (None, refs.branch_old)}, "sm120-overlay: reverse")
+
+
+def _set_head(repo: Repository, old: str, new: str) -> None:
+    """Moves HEAD in git's own words, so that `git checkout -` and `@{-1}` know the way back."""
+    names = (name.removeprefix("refs/heads/") for name in (old, new))
+    symbolic_head(repo, new, "checkout: moving from {} to {}".format(*names))
+
+
+def _head(repo: Repository) -> str:
+    """HEAD's branch by its full name, or its commit where detached."""
+    code, out, _ = attempt(repo, "symbolic-ref", "--quiet", "HEAD")
+    return os.fsdecode(out if code == 0 else run(repo, "rev-parse", "--verify", "HEAD")).strip()
+
+
+def _tip(repo: Repository, branch: str) -> str | None:
+    found = branches(repo, branch).get(branch)
+    return found.tip if found else None
+
+
+def _was_done(repo: Repository, place: Workplace, note: Mapping[str, Any]) -> bool:
+    """Whether a cut run had moved the refs, its last step, and the user has gone on from there.
+
+    Raises:
+        Refused: our branch was moved by hand while files were half changed.
+    """
+    refs = RefMove(*note["refs"])
+    tip = _tip(repo, refs.branch)
+    if tip in (refs.branch_old, refs.branch_new):
+        return False
+    behind = refs.branch_new is not None and attempt(repo, "merge-base", "--is-ancestor", refs.branch_new, str(tip))
+    if behind and behind[0] == 0 and _head(repo) == refs.head_new:
+        return True
+    raise Refused(
+        f"{repo.path}: {refs.branch.removeprefix('refs/heads/')} was moved to {tip or 'nothing'} after a run was cut "
+        f"that took it from {refs.branch_old or 'nothing'} to {refs.branch_new or 'nothing'}.",
+        f"Put it back to one of these, then run again ({place.journal} knows the files).",
+    )
 
 
 def _undo(repo: Repository, where: Where, place: Workplace, note: Mapping[str, Any]) -> None:
     """Puts refs and index back; the files are back already."""
     refs = RefMove(*note["refs"])
-    for name in ("HEAD.lock", f"{refs.branch}.lock"):
-        # Of a git that we started and that was killed: no child of ours is alive, since the lock is ours again.
-        path = os.fsdecode(run(repo, "rev-parse", "--path-format=absolute", "--git-path", name)).rstrip("\n")
-        if os.path.isfile(path):
-            os.unlink(path)
-    found = read_objects(repo, [refs.branch])[refs.branch]
-    now = found.id if found else None
-    if now not in (refs.branch_old, refs.branch_new):
-        raise GitError(f"{repo.path}: {refs.branch} was moved since a run was cut.", "Put it back, then run again.")
-    if now != refs.branch_old:
-        set_refs(repo, {refs.branch: (refs.branch_old, now)}, "sm120-overlay: undo")
-    code, out, _ = attempt(repo, "symbolic-ref", "--quiet", "HEAD")
-    if code or os.fsdecode(out).strip() != refs.head_old:
-        symbolic_head(repo, refs.head_old, "sm120-overlay: undo")
-    restage(repo, where.index, place.folder, note["paths"])
+    _remove_dead_locks(where, place, refs.branch)
+    tip, head = _tip(repo, refs.branch), _head(repo)
+    if tip is None and refs.branch_old is not None:  # HEAD may stand on it
+        set_refs(repo, {refs.branch: (refs.branch_old, None)}, "sm120-overlay: undo")
+    if head == refs.head_new != refs.head_old:
+        _set_head(repo, head, refs.head_old)
+    if tip is not None and tip != refs.branch_old:
+        set_refs(repo, {refs.branch: (refs.branch_old, tip)}, "sm120-overlay: undo")
+    restore_entries(repo, where.index, place.folder, note["entries"])
+
+
+def _remove_dead_locks(where: Where, place: Workplace, branch: str) -> None:
+    """Locks on refs that a git of ours left when it was killed: made after the journal, and no child of ours lives."""
+    since = place.journal.stat().st_mtime
+    for lock in (where.git_dir / "HEAD.lock", where.common / f"{branch}.lock", where.common / "packed-refs.lock"):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            if lock.stat().st_mtime >= since:
+                lock.unlink()

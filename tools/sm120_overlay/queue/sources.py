@@ -6,15 +6,19 @@ is there whole or not at all, and once it is there it works offline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..cache import cache_dir
+from ..cache import cache_dir, publish
 from ..errors import Missing, OverlayError, UsageError
 from .build import build_root
-from .git import Repository, attempt, commit_exists, run, set_refs
-from .pins import Pin, Wheel
+from .git import Repository, attempt, commit_exists, last_words, run, set_refs
+from .pins import Pin
 from .wheels import Say, fetch_wheel, laid_out
 
 KINDS = ("auto", "git", "pypi")
@@ -109,31 +113,31 @@ _TODO = "Name a repository or mirror that holds the pinned commit."
 
 
 def _from_git(pin: Pin, say: Say) -> Source:
-    repo = _cached_repository(pin)
-    if not _has(repo, pin.commit):
-        say(f"{pin.upstream}: fetching {pin.tag} ({pin.commit[:12]}) from {pin.repository}")
-        fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", pin.repository, pin.commit)
-        code, _, err = attempt(repo, *PATIENCE, *fetch)
-        if code:
-            raise Missing(
-                f"{pin.repository} did not give {pin.commit[:12]}: {err.strip().splitlines()[-1]}.",
-                "Check the network, name a mirror with --source PATH, or use --source pypi.",
-            )
-        _keep(repo, pin.commit)
+    with _cached_repository(pin) as repo:
+        if not _has(repo, pin.commit):
+            say(f"{pin.upstream}: fetching {pin.tag} ({pin.commit[:12]}) from {pin.repository}")
+            fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", pin.repository, pin.commit)
+            code, _, err = attempt(repo, *PATIENCE, *fetch)
+            if code:
+                raise Missing(
+                    f"{pin.repository} did not give {pin.commit[:12]}: {last_words(err, code)}.",
+                    "Check the network, name a mirror with --source PATH, or use --source pypi.",
+                )
+            _keep(repo, pin.commit)
     return Source("git", repo.path, pin.commit)
 
 
 def _from_wheel(pin: Pin, say: Say) -> Source:
-    repo = _cached_repository(pin)
     wheel = pin.wheels[0]
-    if not (wheel.root and _has(repo, wheel.root)):
-        root = lay_out(repo, pin, fetch_wheel(pin, say, wheel))
-        if root != wheel.root:
-            raise Missing(
-                f"{pin.upstream} {pin.version} laid out gives {root}, and pins.toml says {wheel.root or 'none'}.",
-                "The wheel or the path map changed: check them, then pin the new root.",
-            )
-        _keep(repo, root)
+    with _cached_repository(pin) as repo:
+        if not (wheel.root and _has(repo, wheel.root)):
+            root = lay_out(repo, pin, fetch_wheel(pin, say, wheel))
+            if root != wheel.root:
+                raise Missing(
+                    f"{pin.upstream} {pin.version} laid out gives {root}, and pins.toml says {wheel.root or 'none'}.",
+                    "The wheel or the path map changed: check them, then pin the new root.",
+                )
+            _keep(repo, root)
     return Source("pypi", repo.path, wheel.root)
 
 
@@ -143,13 +147,25 @@ def lay_out(repo: Repository, pin: Pin, file: Path) -> str:
     return build_root(repo, laid_out(pin, file), subject)
 
 
-def _cached_repository(pin: Pin) -> Repository:
-    path = cache_dir("git", f"{pin.upstream}.git")
-    path.mkdir(parents=True, exist_ok=True)
-    repo = Repository(path.resolve())
-    if not (path / "HEAD").is_file():
-        run(repo, "init", "--quiet", "--bare", "--template=", str(path))
-    return repo
+@contextmanager
+def _cached_repository(pin: Pin) -> Iterator[Repository]:
+    """The cache's repository of an upstream, held by this run alone: a second one waits for what the first fetches."""
+    place = cache_dir("git", f"{pin.upstream}.git")
+    if place.is_dir() and not all((place / part).is_dir() for part in ("objects", "refs")):
+        shutil.rmtree(place)  # someone cleaned up half of it
+    path = publish(place, _make_repository).resolve()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for lock in (*path.glob("*.lock"), *path.glob("refs/**/*.lock")):
+            lock.unlink()  # of a git that was killed: no other run holds the repository
+        yield Repository(path, (descriptor,))
+    finally:
+        os.close(descriptor)
+
+
+def _make_repository(folder: Path) -> None:
+    run(Repository(folder.resolve()), "init", "--quiet", "--bare", "--template=", ".")
 
 
 def _has(repo: Repository, commit: str) -> bool:
@@ -168,8 +184,3 @@ def _ref(commit: str) -> str:
 def pinned_roots(pin: Pin) -> tuple[str, ...]:
     """Every commit that stands for the pin: upstream's own and the laid-out wheels'."""
     return (pin.commit, *(wheel.root for wheel in pin.wheels if wheel.root))
-
-
-def wheel_by_tag(pin: Pin, tag: str) -> Wheel | None:
-    """The pinned wheel of a platform tag."""
-    return next((wheel for wheel in pin.wheels if wheel.tag == tag), None)

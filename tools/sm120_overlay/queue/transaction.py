@@ -12,15 +12,16 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import Refused
 from .blobs import blob_id
 
+Undo = Callable[[dict[str, Any]], None]
 FOLDER = "sm120-overlay"
 TEMPORARY = ".sm120-overlay-partial"
 
@@ -72,6 +73,10 @@ def _take(descriptor: int, folder: Path) -> None:
         raise Refused(
             f"{folder}: another run of these tools is at work on this target.", "Wait for it to end."
         ) from None
+    except OSError as error:
+        raise Refused(
+            f"{folder}: the file system does not let it be locked ({error.strerror}).", "Use a local file system."
+        ) from None
 
 
 def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> None:
@@ -83,8 +88,16 @@ def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> No
     for number, write in enumerate(writes):
         if write.before is not None:
             (kept / str(number)).write_bytes(write.before)
-        files.append({"path": write.path, "before": _id(write.before), "after": _id(write.after), "mode": write.mode})
-    replace_file(place.journal, json.dumps({"schema": 1, "files": files, "note": note}).encode())
+        files.append(_entry(place, write))
+    replace_file(place.journal, json.dumps({"schema": 1, "files": files, "note": note}).encode(), durable=True)
+
+
+def _entry(place: Workplace, write: Write) -> dict[str, Any]:
+    """A file in the journal: what it was and becomes, its mode now, and the folders that are made for it."""
+    path = place.root / write.path
+    mode = path.lstat().st_mode & 0o7777 if write.before is not None else write.mode
+    made = [str(folder) for folder in PurePosixPath(write.path).parents if not (place.root / folder).is_dir()]
+    return {"path": write.path, "before": _id(write.before), "after": _id(write.after), "mode": mode, "made": made}
 
 
 def carry_out(place: Workplace, writes: Sequence[Write]) -> None:
@@ -97,7 +110,7 @@ def transact(
     place: Workplace,
     writes: Sequence[Write],
     note: dict[str, Any],
-    undo: Callable[[dict[str, Any]], None],
+    undo: Undo,
     then: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes the files and does `then`, or leaves everything as it was: what fails half way is undone at once.
@@ -129,23 +142,39 @@ def leave(folder: Path) -> None:
         folder.rmdir()
 
 
-def recover(place: Workplace, undo: Callable[[dict[str, Any]], None]) -> bool:
+def recover(place: Workplace, undo: Undo, done: Callable[[dict[str, Any]], bool] = lambda note: False) -> bool:
     """Undoes a run that was cut; whether there was one.
 
     Args:
         undo: puts back what is not a file, from the note that `begin` was given.
+        done: asked first, and changes nothing: whether the run had come to its end but for the journal.
 
     Raises:
         Refused: a file is neither as before nor as after that run, so someone edited it since; nothing is changed.
     """
     if not place.journal.is_file():
+        if place.folder.is_dir():
+            finish(place)  # a run was cut while it cleaned up
         return False
-    journal = json.loads(place.journal.read_bytes())
-    back = [write for number, entry in enumerate(journal["files"]) if (write := _undone(place, number, entry))]
-    carry_out(place, back)
-    undo(journal["note"])
+    journal = _read_journal(place.journal)
+    if not done(journal["note"]):
+        back = [write for number, entry in enumerate(journal["files"]) if (write := _undone(place, number, entry))]
+        carry_out(place, back)
+        for folder in sorted({folder for entry in journal["files"] for folder in entry["made"]}, reverse=True):
+            leave(place.root / folder)
+        undo(journal["note"])
     finish(place)
     return True
+
+
+def _read_journal(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except ValueError:
+        raise Refused(
+            f"{path}: the journal of a run that was cut cannot be read.",
+            f"What its files held before lies in {path.parent / 'before'}: compare, then remove {path.parent}.",
+        ) from None
 
 
 def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | None:
@@ -165,6 +194,18 @@ def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | Non
     return Write(entry["path"], now, before, entry["mode"])
 
 
+def check_folders(root: Path, paths: Iterable[str]) -> None:
+    """No folder between `root` and a file is a symbolic link: what is below one lies elsewhere.
+
+    Raises:
+        Refused: one is.
+    """
+    folders = {folder for path in paths for folder in PurePosixPath(path).parents}
+    linked = next((folder for folder in sorted(folders) if str(folder) != "." and (root / folder).is_symlink()), None)
+    if linked:
+        raise Refused(f"{root / linked}: expected a folder, found a symbolic link.", "Replace the link by its folder.")
+
+
 def read_file(path: Path) -> bytes | None:
     """The bytes of a regular file, None where there is nothing at all.
 
@@ -181,15 +222,24 @@ def read_file(path: Path) -> bytes | None:
         raise Refused(f"{path}: expected a regular file, found a folder.", "Move the folder away.") from None
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o644, like: os.stat_result | None = None) -> None:
-    """`path` with these bytes, whole at once, in a new inode: package managers link files into their caches."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise Refused(f"{path.parent}: expected a folder, found something else.", "Move it away.") from None
+def replace_file(
+    path: Path, data: bytes, mode: int = 0o644, like: os.stat_result | None = None, durable: bool = False
+) -> None:
+    """`path` with these bytes, whole at once, in a new inode: package managers link files into their caches.
+
+    Args:
+        mode: of a new file, as far as its folder is open to others.
+        like: whose mode and owner it keeps.
+        durable: it must outlive a loss of power.
+    """
+    allowed = _folder(path.parent)
     temporary = _temporary(path)
-    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    with temporary.open("wb") as file:
+        os.fchmod(file.fileno(), mode & allowed)
         file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     if like is not None:
         os.chmod(temporary, like.st_mode & 0o7777)
         if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
@@ -199,9 +249,22 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644, like: os.stat_resul
     os.replace(temporary, path)
 
 
+def _folder(path: Path) -> int:
+    """Makes the folder if it is not there, as open as the one above it whatever the umask; its permissions."""
+    try:
+        if not path.is_dir():
+            above = _folder(path.parent)
+            path.mkdir(exist_ok=True)
+            path.chmod(above)
+    except (FileExistsError, NotADirectoryError):
+        raise Refused(f"{path}: expected a folder, found something else.", "Move it away.") from None
+    return path.stat().st_mode & 0o777
+
+
 def _put(path: Path, data: bytes | None, mode: int, root: Path) -> None:
     if data is not None:
-        replace_file(path, data, mode, path.lstat() if path.exists() else None)
+        like = path.lstat() if path.exists() else None
+        replace_file(path, data, mode, like)
         return
     path.unlink(missing_ok=True)
     for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):

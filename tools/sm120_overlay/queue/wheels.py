@@ -26,7 +26,12 @@ def fetch_wheel(pin: Pin, say: Say, wheel: Wheel | None = None) -> Path:
     place = cache_dir("wheels", wheel.sha256)
     if not place.exists():
         say(f"{pin.upstream}: downloading {pin.distribution} {pin.version} ({wheel.tag}) from the package index")
-    (file,) = publish(place, lambda partial: _download(pin, wheel, partial)).iterdir()
+    files = list(publish(place, lambda partial: _download(pin, wheel, partial)).iterdir())
+    if len(files) != 1:
+        raise Missing(
+            f"{place}: expected one wheel, found {len(files)} files.", "Delete the folder; it is fetched again."
+        )
+    (file,) = files
     found = hashlib.sha256(file.read_bytes()).hexdigest()
     if found != wheel.sha256:
         raise Missing(

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from .. import report
 from ..errors import Refused, UsageError
 from ..queue.checkout import Checkout, find_checkout, open_checkout
-from ..queue.environment import check_imported, check_joint, find_environment, recognise
+from ..queue.environment import check_editable, check_imported, check_joint, find_environment, recognise
 from ..queue.git import Repository
 from ..queue.home import Home, find_home
 from ..queue.installed import Installed, open_installed, recover_installed
@@ -92,6 +92,10 @@ def wanted(options: argparse.Namespace) -> Wanted:
         raise UsageError("--installed was given together with checkouts.", "Name one kind of target a run.")
     if options.checkouts and options.into:
         raise UsageError("--into was given together with checkouts.", "Fresh checkouts go to DIR; name no others.")
+    named = [Path(path).resolve() for path in options.checkouts]
+    twice = next((path for path in named if named.count(path) > 1), None)
+    if twice:
+        raise UsageError(f"{twice} was named twice.", "Name each checkout once.")
     chosen = lines.line(options.line)
     lines = Lines(chosen.name, (chosen,)) if options.line else lines
     if options.only:
@@ -124,7 +128,7 @@ def writing(asked: Wanted, paths: Sequence[Path], installed: str | None) -> Iter
         if installed:
             yield [_held_package(stack, target) for target in open_packages(asked, installed)]
         else:
-            yield [_held_checkout(stack, asked, path) for path in paths]
+            yield _chosen(asked, [_held_checkout(stack, asked, path) for path in paths])
 
 
 def _held_checkout(stack: ExitStack, asked: Wanted, path: Path) -> Checkout:
@@ -148,12 +152,26 @@ def reading(asked: Wanted, paths: Sequence[Path], installed: str | None) -> list
     """The targets as they are, without touching them."""
     if installed:
         return list(open_packages(asked, installed))
-    return [open_checkout(path, asked.lines) for path in paths]
+    return _chosen(asked, [open_checkout(path, asked.lines) for path in paths])
+
+
+def _chosen(asked: Wanted, checkouts: Sequence[Checkout]) -> list[Target]:
+    """The checkouts of the upstream that --only names; the others are passed over, aloud."""
+    chosen: list[Target] = []
+    for checkout in checkouts:
+        if asked.only in (None, checkout.pin.upstream):
+            chosen.append(checkout)
+        else:
+            report.say(f"{checkout.repo.path} is {checkout.pin.upstream}: left alone, as --only {asked.only} asks")
+    if checkouts and not chosen:
+        raise UsageError(f"None of the checkouts is {asked.only}.", "Name one that is, or leave --only out.")
+    return chosen
 
 
 def open_packages(asked: Wanted, python: str) -> list[Installed]:
     """The installed upstreams of an environment, after checking that they belong together."""
     environment = find_environment(None if python == RUNNING else python, asked.lines)
+    check_editable(environment, asked.lines)
     line = recognise(asked.lines, environment.packages, asked.line)
     check_joint(line, environment.packages)
     found = []

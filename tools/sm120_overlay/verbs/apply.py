@@ -59,9 +59,9 @@ def main(argv: list[str] | None = None) -> int:
             for target in targets:  # what one of them refuses must not leave the other one done
                 _change(asked, target, options.reverse, dry_run=True)
         moved = [_change(asked, target, options.reverse, options.dry_run) for target in targets]
-    sources = [fresh[path].kind if path in fresh else None for path in paths] or [None] * len(moved)
     found = shared.reports(asked, [target for target, _ in moved], moved=not options.dry_run)
-    done = [Done(*row) for row in zip(found, (changed for _, changed in moved), sources, strict=True)]
+    sources = {path.resolve(): source.kind for path, source in fresh.items()}
+    done = [Done(one, changed, sources.get(one.path)) for one, (_, changed) in zip(found, moved, strict=True)]
     show = _show_plan if options.dry_run else _show
     return show(asked, options, targets, done)
 
@@ -101,7 +101,7 @@ def _change(asked: shared.Wanted, target: Target, reverse: bool, dry_run: bool) 
     goal = shared.without_patches(series) if reverse else selected
     if isinstance(target, Checkout):
         return move(target, goal, dry_run)
-    changed = change_installed(target, goal, dry_run)
+    changed = change_installed(target, goal, series, dry_run)
     return open_installed(target.pin, target.package, target.beside), changed
 
 
