@@ -1,0 +1,115 @@
+"""What must hold before a checkout is touched: the touched files, and their index entries, are exactly what HEAD says.
+
+Each check refuses one thing by name, and says what to do about it. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import Refused
+from .blobs import blob_id
+from .checkout import Checkout, unfinished
+from .diff import unquote
+from .git import Change, Entry, Repository, attempt, index_entries, tree_entries
+from .series import Series, chains
+from .transaction import check_folders, read_file
+
+COMMIT_OR_STASH = "Commit, stash or discard what is there, then run again; nothing was changed."
+
+
+def check_head(checkout: Checkout) -> None:
+    """HEAD is at the pin or on our branch, and no operation of git's own waits for the user.
+
+    Raises:
+        Refused: it is not so.
+    """
+    busy = unfinished(checkout)
+    if busy:
+        name, command = busy
+        raise Refused(
+            f"{checkout.repo.path}: a {name} of yours is unfinished there.",
+            f"Finish it or end it ({command}), then run again.",
+        )
+    at_pin = checkout.head == checkout.base
+    if not at_pin and checkout.branch != checkout.ours and not all(commit.ours for commit in checkout.commits):
+        where = (checkout.branch or "a detached HEAD").removeprefix("refs/heads/")
+        raise Refused(
+            f"{checkout.repo.path}: HEAD is {checkout.head[:12]} on {where}; expected the pin "
+            f"{checkout.base[:12]} or our branch {checkout.ours.removeprefix('refs/heads/')}.",
+            f"git checkout {checkout.base[:12]} (or move your commits onto our branch), then run again.",
+        )
+
+
+def check_clean(checkout: Checkout, series: Series, changes: Sequence[Change]) -> None:
+    """The touched files, and their index entries, are exactly what HEAD says.
+
+    Raises:
+        Refused: naming the first one that is not.
+    """
+    known = chains(series)
+    paths = sorted({change.path for change in changes} | known.keys())
+    if not paths:
+        return
+    if checkout.head == checkout.base:
+        first = {path: (chain.mode, chain.points[0]) for path, chain in known.items()}
+        committed = {path: Entry(mode, blob) for path, (mode, blob) in first.items() if blob}
+    else:
+        committed = tree_entries(checkout.repo, checkout.head, paths)
+    staged = index_entries(checkout.repo, paths)
+    check_folders(checkout.repo.path, paths)
+    for path in paths:
+        _check_staged(checkout, path, committed.get(path), staged.get(path))
+        _check_file(checkout.repo, path, committed.get(path))
+    _check_cone(checkout, [path for path in paths if path not in committed])
+
+
+def _check_cone(checkout: Checkout, new: Sequence[str]) -> None:
+    """New files lie inside a sparse checkout's cone; git knows that only of files it has."""
+    if not new or not (checkout.where.git_dir / "info" / "sparse-checkout").is_file():
+        return
+    code, out, _ = attempt(checkout.repo, "sparse-checkout", "list")
+    cone = [unquote(line) for line in out.decode("latin-1").splitlines()] if code == 0 else None
+    for path in new if cone is not None else ():
+        folder = path.rpartition("/")[0]
+        inside = any(f"{folder}/".startswith(f"{part}/") or f"{part}/".startswith(f"{folder}/") for part in cone or ())
+        if folder and not inside:
+            raise Refused(
+                f"{checkout.repo.path / path} is a new file outside the sparse cone.",
+                f"git sparse-checkout add {folder}, then run again.",
+            )
+
+
+def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entry | None) -> None:
+    if index is not None and index.mode in ("unmerged", "sparse"):
+        why = "is outside the sparse cone" if index.mode == "sparse" else "has a merge conflict"
+        raise Refused(f"{checkout.repo.path / path} {why}.", f"Mend that for {path}, then run again.")
+    if index != head:
+        raise Refused(
+            f"{checkout.repo.path / path}: the index holds {_named(index)}, expected {_named(head)}.", COMMIT_OR_STASH
+        )
+
+
+def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
+    file = repo.path / path
+    found = read_file(file)
+    blob = None if found is None else blob_id(found)
+    if blob == (head.blob if head else None):
+        return
+    if head is None:
+        raise Refused(
+            f"{file} exists, and the series brings a new file there.", "Move it away (also if git ignores it)."
+        )
+    code, out, _ = attempt(repo, "hash-object", "--path", path, "--", path)
+    if code == 0 and out.decode().strip() == head.blob:
+        raise Refused(
+            f"{file}: a checkout filter (line ends, .gitattributes) changed its bytes; expected blob {head.blob}.",
+            "Check it out again without the filter (git -c core.autocrlf=false checkout -- FILE).",
+        )
+    raise Refused(
+        f"{file} was edited: expected blob {head.blob}, as checked out, found {blob or 'no file'}.", COMMIT_OR_STASH
+    )
+
+
+def _named(entry: Entry | None) -> str:
+    return f"blob {entry.blob} with mode {entry.mode}" if entry else "nothing"
