@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .errors import OverlayError
@@ -20,6 +21,23 @@ SCHEMA = 1
 def say(text: str) -> None:
     """What is going on, for a person, while it goes on."""
     print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for what takes longer than a moment: the function it gives takes what is done, and of how much.
+
+    Only where standard error is a terminal; elsewhere `say` has said it.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bars:
+        bar = bars.add_task(text, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)
 
 
 def show(text: str = "") -> None:
@@ -34,11 +52,11 @@ def show_json(verb: str, said: Mapping[str, Any]) -> None:
 
 def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table: of rich where a person looks at a terminal, else columns of plain text."""
+    print(title)
     if _colourful():
-        _rich_table(title, heads, rows)
+        _rich_table(heads, rows)
         return
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    print(title)
     for row in (heads, *rows):
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
@@ -57,13 +75,13 @@ def _colourful() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _rich_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     colours = {"applied": "green", "pending": "yellow", "red": "red", "drifted": "red", "interrupted": "red"}
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None)
     for head in heads:
         table.add_column(head)
     for row in rows:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from ..errors import Missing, OverlayError
 
@@ -98,9 +98,13 @@ def run(repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, st
 
 
 def attempt(
-    repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    repo: Repository,
+    *arguments: str,
+    stdin: bytes = b"",
+    env: dict[str, str] | None = None,
+    watch: Callable[[str], None] | None = None,
 ) -> tuple[int, bytes, str]:
-    """Exit code, standard output and standard error of `git ARGUMENTS`."""
+    """Exit code, standard output and standard error of `git ARGUMENTS`; `watch` hears the latter as it comes."""
     scrub_environment()
     git = _library()
     settings = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
@@ -115,8 +119,16 @@ def attempt(
         )
         process = started.proc
         assert process is not None  # execute() just started it
+        heard = b"".join(_heard(process.stderr, watch)) if watch and process.stderr else b""
         out, err = process.communicate()
-    return process.returncode, out, err.decode("utf-8", "replace")
+    return process.returncode, out, (heard + err).decode("utf-8", "replace")
+
+
+def _heard(stream: IO[bytes], watch: Callable[[str], None]) -> Iterator[bytes]:
+    """What comes from a stream, piece by piece; only for commands that print nothing else."""
+    while piece := os.read(stream.fileno(), 4096):
+        watch(piece.decode("utf-8", "replace"))
+        yield piece
 
 
 @contextmanager

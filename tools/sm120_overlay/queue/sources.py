@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from .. import report
 from ..cache import cache_dir, publish
 from ..errors import Missing, OverlayError, UsageError
 from .build import build_root
@@ -116,8 +119,9 @@ def _from_git(pin: Pin, say: Say) -> Source:
     with _cached_repository(pin) as repo:
         if not _has(repo, pin.commit):
             say(f"{pin.upstream}: fetching {pin.tag} ({pin.commit[:12]}) from {pin.repository}")
-            fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", pin.repository, pin.commit)
-            code, _, err = attempt(repo, *PATIENCE, *fetch)
+            fetch = ("fetch", "--progress", "--depth=1", "--no-tags", pin.repository, pin.commit)
+            with report.progress(f"{pin.upstream} {pin.tag}") as update:
+                code, _, err = attempt(repo, *PATIENCE, *fetch, watch=partial(_show_received, update))
             if code:
                 raise Missing(
                     f"{pin.repository} did not give {pin.commit[:12]}: {last_words(err, code)}.",
@@ -125,6 +129,11 @@ def _from_git(pin: Pin, say: Say) -> Source:
                 )
             _keep(repo, pin.commit)
     return Source("git", repo.path, pin.commit)
+
+
+def _show_received(update: Callable[[int, int], None], text: str) -> None:
+    for found in re.findall(r"Receiving objects: +(\d+)%", text):
+        update(int(found), 100)
 
 
 def _from_wheel(pin: Pin, say: Say) -> Source:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from .. import report
 from ..cache import cache_dir, publish
 from ..errors import Missing
 from .pins import Pin, Wheel
@@ -44,19 +47,38 @@ def _download(pin: Pin, wheel: Wheel, folder: Path) -> None:
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{pin.distribution}=={pin.version} --hash=sha256:{wheel.sha256}\n")
     command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes",
-        "--no-cache-dir", "--disable-pip-version-check", "--ignore-requires-python", "--dest", str(folder),
-        *_platform(wheel.tag), "--requirement", str(wanted),
+        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes",
+        "--no-cache-dir", "--disable-pip-version-check", "--ignore-requires-python", "--no-input",
+        "--progress-bar", _bar(), "--dest", str(folder), *_platform(wheel.tag), "--requirement", str(wanted),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    code, errors = _run(command, f"{pin.distribution} {pin.version}")
     wanted.unlink()
-    if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()
-        why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {done.returncode}"
+    if code:
+        why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {code}"
         raise Missing(
             f"{pin.distribution} {pin.version} ({wheel.tag}) could not be downloaded: {why}.",
             "Check the network and pip's index settings, or name another source with --source.",
         )
+
+
+def _run(command: list[str], title: str) -> tuple[int, list[str]]:
+    """pip's exit code and its error lines, its progress shown meanwhile."""
+    with report.progress(title) as update, TemporaryFile("w+", encoding="utf-8") as errors:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            for line in process.stdout or ():
+                found = re.match(r"Progress (\d+) of (\d+)", line)
+                if found:
+                    update(int(found[1]), int(found[2]))
+        errors.seek(0)
+        said = errors.read().splitlines()
+    return process.returncode, [line for line in said if line.startswith("ERROR")] or said
+
+
+def _bar() -> str:
+    """The kind of progress that pip can tell a program (since 24.1)."""
+    from importlib.metadata import version
+
+    return "raw" if tuple(int(part) for part in version("pip").split(".")[:2]) >= (24, 1) else "off"
 
 
 def _platform(tag: str) -> list[str]:
