@@ -29,10 +29,10 @@ def test_raises(): raise ValueError("boom")
 """
 
 
-def rows_of(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def rows_of(folder: Path, name: str, body: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    write(folder, {"test_sample_of_trial.py": body})
-    assert main([str(folder / "test_sample_of_trial.py"), str(folder / "rows.json")]) == 0
+    write(folder, {name: body})
+    assert main([str(folder / name), str(folder / "rows.json")]) == 0
     rows: list[dict[str, Any]] = json.loads((folder / "rows.json").read_bytes())["rows"]
     return rows
 
@@ -40,7 +40,7 @@ def rows_of(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> list[di
 def test_every_test_has_its_row_and_every_failure_its_exception_and_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = {row["test"]: row for row in rows_of(tmp_path, BODY, monkeypatch)}
+    rows = {row["test"]: row for row in rows_of(tmp_path, "test_sample_of_trial.py", BODY, monkeypatch)}
     assert {name: (row["when"], row["outcome"]) for name, row in rows.items()} == {
         "test_passes": ("call", "passed"),
         "test_fails": ("call", "failed"),
@@ -57,6 +57,6 @@ def test_every_test_has_its_row_and_every_failure_its_exception_and_file(
 def test_a_file_that_cannot_be_collected_has_a_row_that_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (row,) = rows_of(tmp_path, "import no_such_module_anywhere\n", monkeypatch)
+    (row,) = rows_of(tmp_path, "test_broken_sample.py", "import no_such_module_anywhere\n", monkeypatch)
     assert (row["when"], row["outcome"], row["exception"]) == ("collect", "failed", "import")
     assert "no_such_module_anywhere" in row["detail"]
