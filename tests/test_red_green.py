@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sm120_overlay import report
@@ -34,3 +36,14 @@ def test_the_series_of_a_line_pass_lint(line: Line) -> None:
 def test_the_default_line_carries_its_first_four_patches() -> None:
     carried = [slug for pin, slug in PATCHES if pin.line == "v0.5.9"]
     assert {"moe-backend-auto", "ep-memory-defaults", "pdl-switch", "moe-smem-carveout"} <= set(carried)
+
+
+def test_the_readme_says_of_every_patch_the_evidence_that_the_patch_says() -> None:
+    words = {"compiled": "compiled", "executed-cpu": "executed on a CPU", "reasoned": "reasoned"}
+    rows = re.findall(r"^\|.*\| `([a-z0-9-]+)` \|.*\| ([^|]+) \|$", (HOME.root / "README.md").read_text(), re.MULTILINE)
+    carried = {
+        patch.slug: words[(patch.trailer("Evidence") or "").split()[0]]
+        for pin in LINES.all_pins()
+        for patch in load_series(HOME, pin).patches
+    }
+    assert dict(rows) == carried

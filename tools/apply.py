@@ -5,7 +5,7 @@ import sys
 from os.path import dirname, join, realpath
 
 HERE = dirname(realpath(__file__))
-# This folder holds a bisect.py, which would shadow the standard library's for everything that imports random.
+# A tool's name may be one of the standard library's: a bisect.py here would shadow what random imports.
 sys.path[:] = [entry for entry in sys.path if realpath(entry or ".") != HERE]
 
 from importlib.util import module_from_spec, spec_from_file_location  # noqa: E402

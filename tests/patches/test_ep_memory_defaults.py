@@ -78,6 +78,11 @@ def test_an_all_to_all_backend_counts_as_expert_parallelism(
 
 
 @SM12X
+def test_pipeline_stages_do_not_lift_the_caps(resolve: Resolve, card: rig.Card) -> None:
+    assert memory(resolve(card, tp_size=4, pp_size=2, ep_size=4)) == CAPPED
+
+
+@SM12X
 def test_no_graph_is_captured_above_the_cap_in_any_form_of_the_size_list(resolve: Resolve, card: rig.Card) -> None:
     padded, exact, draft = (
         memory(resolve(card, models.DEEPSEEK_V3, ep_size=8, **form)).largest_graph
@@ -91,6 +96,13 @@ def test_with_dp_attention_the_fraction_is_the_one_for_the_smaller_graphs(resolv
     attention = {"ep_size": 8, "dp_size": 8, "enable_dp_attention": True}
     named = memory(resolve(card, **attention, cuda_graph_max_bs=256, max_running_requests=512))
     assert memory(resolve(card, **attention)) == named
+
+
+@SM12X
+def test_a_vision_models_own_reduction_is_not_taken_from_the_cap(resolve: Resolve, card: rig.Card) -> None:
+    upstream = memory(resolve(card, models.GLM_4_5V, ep_size=1, cuda_graph_max_bs=256, max_running_requests=512))
+    assert upstream.fraction < CAPPED.fraction
+    assert memory(resolve(card, models.GLM_4_5V, ep_size=8)) == upstream
 
 
 def test_a_card_whose_own_defaults_are_smaller_keeps_them(resolve: Resolve) -> None:
@@ -142,17 +154,24 @@ def test_speculative_decoding_keeps_its_own_request_limit(
     assert memory(resolve(card, model, ep_size=8, **asked)) == CAPPED._replace(running=48)
 
 
+@SM12X
+def test_a_diffusion_llm_keeps_its_own_request_limit(resolve: Resolve, card: rig.Card) -> None:
+    outcome = resolve(card, ep_size=8, dllm_algorithm="LowConfidence")
+    assert memory(outcome) == CAPPED._replace(running=None)
+
+
 @pytest.mark.parametrize(
     ("card", "asked", "expected"),
     [
         (cards.RTX_PRO_6000_SERVER, {}, Memory(0.848, None, 512, 512)),
+        (cards.RTX_PRO_6000_SERVER, {"ep_size": 8, "device": "cpu"}, Memory(0.848, None, 512, 512)),
         (cards.RTX_PRO_6000_SERVER, {"tp_size": 1, "moe_a2a_backend": "deepep"}, Memory(0.863, None, 256, 256)),
         (cards.RTX_5090, {}, Memory(0.854, None, 80, 80)),
         (cards.DGX_SPARK, {}, Memory(0.879, None, 512, 512)),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value),
 )
-def test_without_expert_parallelism_the_card_resolves_as_upstream(
+def test_without_expert_parallelism_on_the_card_it_resolves_as_upstream(
     resolve: Resolve, card: rig.Card, asked: dict[str, Any], expected: Memory
 ) -> None:
     assert memory(resolve(card, **asked)) == expected

@@ -21,7 +21,18 @@ from sm120_overlay.serving.rig.models import QuantForm
 CUTLASS = ("modelopt_fp4", "flashinfer_cutlass", "auto")
 SM12X = pytest.mark.parametrize("card", [cards.RTX_PRO_6000_SERVER, cards.DGX_SPARK], ids=["12.0", "12.1"])
 NVFP4_FORMS = (QuantForm.GENERIC, QuantForm.NAMELESS, QuantForm.SIDE_FILE)
-MOE_MODELS = (models.GLM_5, models.QWEN3_MOE, models.GLM_4_MOE, models.DEEPSEEK_V3, models.MIXTRAL)
+# Ernie 4.5 VL gives one number of experts per modality. Its own configuration class is remote code, and not run here.
+ERNIE_VL = models.Model("Ernie-4.5-VL", {**models.QWEN3_DENSE.config, "moe_num_experts": [64, 64]})
+MOE_MODELS = (
+    models.GLM_5,
+    models.QWEN3_MOE,
+    models.GLM_4_MOE,
+    models.DEEPSEEK_V3,
+    models.MIXTRAL,
+    models.GLM_4_5V,
+    models.STEP_3,
+    ERNIE_VL,
+)
 FLAGS: tuple[dict[str, str], ...] = ({}, {"quantization": "modelopt"}, {"quantization": "modelopt_fp4"})
 
 Resolve = Callable[..., rig.Resolution]
@@ -52,7 +63,7 @@ def choice(outcome: rig.Resolution) -> tuple[str | None, str, str]:
 
 @SM12X
 @pytest.mark.parametrize("form", NVFP4_FORMS, ids=lambda form: form.name)
-@pytest.mark.parametrize("model", MOE_MODELS, ids=lambda model: model.architecture)
+@pytest.mark.parametrize("model", MOE_MODELS, ids=lambda model: model.name)
 def test_nvfp4_moe_gets_flashinfer_cutlass_with_and_without_ep(
     resolve: Resolve, card: rig.Card, model: models.Model, form: QuantForm
 ) -> None:
@@ -79,6 +90,7 @@ def test_an_ep_size_that_cutlass_cannot_run_is_refused_at_argument_time(resolve:
         (models.QWEN3_MOE, QuantForm.GENERIC, "FP8", {}),
         (models.QWEN3_MOE, QuantForm.SIDE_FILE, "FP8", {}),
         (models.QWEN3_MOE, QuantForm.SIDE_FILE, "MIXED_PRECISION", {}),
+        (models.QWEN3_MOE, QuantForm.GENERIC, "MIXED_PRECISION", {}),
         (models.QWEN3_MOE, QuantForm.NAMELESS, "NVFP4", {"quantization": "modelopt_fp8"}),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value),
@@ -93,6 +105,12 @@ def test_what_is_not_an_nvfp4_moe_stays_as_upstream_resolves_it(
 def test_a_dense_config_that_counts_one_expert_is_no_moe(resolve: Resolve, card: rig.Card) -> None:
     counted = models.Model("Dense-1", {**models.QWEN3_DENSE.config, "num_experts": 1})
     assert choice(resolve(card, counted, QuantForm.SIDE_FILE)) == (None, "auto", "auto")
+
+
+@SM12X
+def test_a_server_that_does_not_use_the_card_stays_as_upstream_resolves_it(resolve: Resolve, card: rig.Card) -> None:
+    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="modelopt_fp4", device="cpu")
+    assert choice(outcome) == ("modelopt_fp4", "auto", "auto")
 
 
 @SM12X
@@ -126,6 +144,32 @@ def test_a_draft_keeps_its_own_runner(resolve: Resolve, card: rig.Card) -> None:
         "draft named": ("modelopt_fp4", "flashinfer_cutlass", "triton"),
         "both named": ("modelopt_fp4", "flashinfer_cutlass", "flashinfer_cutlass"),
     }
+
+
+@SM12X
+@pytest.mark.parametrize(
+    ("asked", "draft"),
+    [
+        ({}, "modelopt_fp4"),
+        ({"speculative_draft_model_path": "the model's"}, "modelopt_fp4"),
+        ({"speculative_draft_model_path": "another"}, None),
+        ({"speculative_draft_model_quantization": "fp8"}, "fp8"),
+        ({"quantization": "modelopt_fp4", "speculative_draft_model_quantization": "unquant"}, None),
+        ({"quantization": "modelopt", "speculative_draft_model_quantization": "unquant"}, None),
+    ],
+    ids=str,
+)
+def test_a_draft_of_the_same_checkpoint_is_quantized_like_it_unless_the_user_says_otherwise(
+    *, resolve: Resolve, tmp_path: Path, card: rig.Card, asked: dict[str, str], draft: str | None
+) -> None:
+    paths = {
+        "the model's": tmp_path / f"{models.GLM_5.name}-GENERIC-NVFP4",
+        "another": models.checkpoint(tmp_path / "another", models.GLM_5),
+    }
+    if path := asked.get("speculative_draft_model_path"):
+        asked = {**asked, "speculative_draft_model_path": str(paths[path])}
+    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, speculative_algorithm="EAGLE", **asked)
+    assert (choice(outcome), accepted(outcome).speculative_draft_model_quantization) == (CUTLASS, draft)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +330,29 @@ def test_upstreams_own_auto_kernel_asserts_that_a_rank_has_all_experts(standing:
                 params.CutlassMoEType.BlockscaledFP4, torch.device("cpu"), EXPERTS, INTERMEDIATE, HIDDEN
             ),
         )
+
+
+@SM12X
+@pytest.mark.usefixtures("clean_moe_config")
+def test_only_a_user_who_names_the_runner_gets_the_fp4_all_gather_with_dp_attention(
+    standing: rig.Standing, resolve: Resolve, card: rig.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under it, models that still all-reduce after the experts (Qwen2-MoE, MiniMax-M2, ...) add up other tokens'."""
+    utils = standing.module("sglang.srt.layers.moe.utils")
+    monkeypatch.setattr(utils, "is_dp_attention_enabled", lambda: True)
+    monkeypatch.setattr(utils, "get_moe_expert_parallel_world_size", lambda: 8)
+    monkeypatch.setattr(utils, "get_attention_dp_size", lambda: 8)
+    asked = {"quantization": "modelopt_fp4", "ep_size": 8, "dp_size": 8, "enable_dp_attention": True}
+    found = {}
+    for runner in ("auto", "flashinfer_cutlass"):
+        args = accepted(resolve(card, models.QWEN3_MOE, QuantForm.GENERIC, **asked, moe_runner_backend=runner))
+        utils.initialize_moe_config(args)
+        gathers = utils.should_use_flashinfer_cutlass_moe_fp4_allgather()
+        found[runner] = (args.moe_runner_backend, args.disable_flashinfer_cutlass_moe_fp4_allgather, gathers)
+    assert found == {
+        "auto": ("flashinfer_cutlass", True, False),
+        "flashinfer_cutlass": ("flashinfer_cutlass", False, True),
+    }
 
 
 @SM12X

@@ -33,7 +33,7 @@ def toy(toy_master: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy
     pins = root / "home" / "pins.toml"
     pins.write_text(pins.read_text().replace(str(toy_master.root), str(root)))
     made = Toy(root, type(toy_master.home)(root / "home"), root / "wheels")
-    monkeypatch.setattr("sm120_overlay.verbs._targets.find_home", lambda: made.home)
+    monkeypatch.setattr("sm120_overlay.verbs._options.find_home", lambda: made.home)
     monkeypatch.setattr("sm120_overlay.verbs.lint.find_home", lambda: made.home)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(made.wheels))

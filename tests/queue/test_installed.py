@@ -420,6 +420,16 @@ def test_a_prebuilt_library_is_refused_unless_its_patches_are_left_out(venv: Ven
     assert ask("apply", "--installed", venv.python, "--reverse").code == 0
 
 
+def test_a_prebuilt_library_that_came_later_makes_status_and_verify_say_no(venv: Venv) -> None:
+    ask("apply", "--installed", venv.python)
+    add_distribution(venv.site, "gear-jit-cache", "1.0")
+    for verb in ("status", "verify"):
+        answer = ask(verb, "--installed", venv.python)
+        assert (answer.code, answer.said["ok"]) == (1, False)
+        (patch,) = answer.targets["gear"]["patches"]
+        assert "gear-jit-cache is installed" in patch["reason"]
+
+
 def test_a_series_can_be_taken_off_where_a_prebuilt_library_came_later(venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     add_distribution(venv.site, "gear-jit-cache", "1.0")

@@ -303,7 +303,13 @@ def test_an_existing_folder_is_kept_and_brought_to_the_series(toy: Toy) -> None:
     assert (toy.root / "out/toy/notes.txt").read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "full folder", "dangling link"])
+def test_an_empty_folder_is_a_place_for_a_fresh_checkout(toy: Toy) -> None:
+    (toy.root / "out" / "toy").mkdir(parents=True)
+    assert fresh(toy, "git").code == 0
+    assert (toy.root / "out" / "toy" / "README.md").is_file()
+
+
+@pytest.mark.parametrize("kind", ["file", "full folder", "dangling link"])
 def test_what_lies_at_the_place_of_a_fresh_checkout_is_refused_and_kept(toy: Toy, kind: str) -> None:
     place = toy.root / "out" / "toy"
     place.parent.mkdir()
@@ -313,7 +319,7 @@ def test_what_lies_at_the_place_of_a_fresh_checkout_is_refused_and_kept(toy: Toy
         place.symlink_to(toy.root / "nowhere")
     else:
         place.mkdir()
-        write(place, {"mine.txt": "mine\n"} if kind == "full folder" else {})
+        write(place, {"mine.txt": "mine\n"})
     before = snapshot(toy.root / "out")
     answer = fresh(toy, "git")
     assert answer.code == 1, answer
@@ -331,7 +337,9 @@ def test_what_appears_at_the_place_meanwhile_is_kept(toy: Toy) -> None:
 def test_a_dry_run_makes_and_fetches_nothing(toy: Toy, own_cache: Path) -> None:
     answer = fresh(toy, "git", "--dry-run")
     assert answer.code == 0
-    assert "would be made" in answer.err
+    (target,) = answer.said["targets"]
+    assert (target["would_change"], target["base"], target["path"]) == (True, None, str(toy.root / "out" / "toy"))
+    assert {patch["state"] for patch in target["patches"]} == {"pending"}
     assert not (toy.root / "out").exists()
     assert not own_cache.exists()
 
@@ -359,8 +367,8 @@ def test_a_fresh_checkout_under_a_strict_umask_is_private_and_else_as_git_makes_
 RUN = (
     "import sys; from pathlib import Path\n"
     "from sm120_overlay.queue.home import Home\n"
-    "from sm120_overlay.verbs import _targets\n"
-    "home = Home(Path(sys.argv[1])); _targets.find_home = lambda: home\n"
+    "from sm120_overlay.verbs import _options\n"
+    "home = Home(Path(sys.argv[1])); _options.find_home = lambda: home\n"
     "from sm120_overlay.cli import main\n"
     "sys.exit(main(sys.argv[2:]))\n"
 )

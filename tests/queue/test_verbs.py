@@ -203,7 +203,10 @@ def test_red_green_of_a_vacuous_test_fails(toy: Toy, capsys: pytest.CaptureFixtu
         (["apply", "--source", "/no/such/mirror"], 2, "/no/such/mirror"),
         (["apply", "--installed", "/no/such/python"], 4, "/no/such/python"),
         (["status"], 1, "no checkout"),
-        (["export", "--installed"], 2, "no commits"),
+        (["export", "--installed"], 2, "--installed"),
+        (["apply", "x", "--source", "pypi"], 2, "--source"),
+        (["apply", "--only", "gear", "--through", "right-answer"], 2, "right-answer is a patch on toy"),
+        (["apply", "--source", "https://example.org/x"], 2, "a URL"),
         (["frobnicate"], 2, "frobnicate"),
     ],
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 
-from . import report
+from . import __version__, report
 from .errors import Missing, OverlayError, UsageError
 
 VERBS = {
@@ -25,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.show("usage: sm120-overlay VERB ...\n\n" + "\n".join(f"  {v:8} {text}" for v, text in VERBS.items()))
         report.show("\nEach verb teaches by example: sm120-overlay VERB --help")
         return 0 if argv else 2
+    if argv[0] == "--version":
+        report.show(f"sm120-overlay {__version__}")
+        return 0
     verb, *arguments = argv
     if verb not in VERBS:
         error = UsageError(f"There is no verb {verb!r}.", f"The verbs are {', '.join(VERBS)}.")
@@ -43,18 +49,27 @@ def guarded(verb: str, arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("sm120_overlay"):
             raise
-        missing = Missing(f"The module {error.name} is not installed for {sys.executable}.", "pip install -e . there.")
+        missing = Missing(f"The module {error.name} is not installed for {sys.executable}.", _how_to_install())
         return _failed(verb, arguments, missing)
     except BrokenPipeError:
-        return 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more to say to a reader that is gone
+        return 128 + signal.SIGPIPE
     except OSError as error:
-        return _failed(verb, arguments, Missing(f"{error.filename or 'The system'}: {error.strerror or error}.", _TODO))
+        what = error.filename or "Standard output or a temporary file"
+        return _failed(verb, arguments, Missing(f"{what}: {error.strerror or error}.", _TODO))
     except KeyboardInterrupt:
         report.say("Interrupted; whatever was half done is undone by the next run.")
         return 130
 
 
-_TODO = "Check the path, its permissions and the free space, then run again."
+_TODO = "Check the path, its permissions and the free space ($SM120_OVERLAY_CACHE moves the cache), then run again."
+
+
+def _how_to_install() -> str:
+    root = Path(__file__).resolve().parents[2]
+    ours = root / ".venv" / "bin" / "python"
+    install = f"{sys.executable} -m pip install -e {root}"
+    return f"Use {ours}, or: {install}" if ours.exists() else install
 
 
 def _failed(verb: str, arguments: list[str], error: OverlayError) -> int:

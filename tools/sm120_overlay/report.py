@@ -29,7 +29,7 @@ def progress(text: str) -> Iterator[Callable[[int, int], None]]:
 
     Only where standard error is a terminal; elsewhere `say` has said it.
     """
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done, total: None
         return
     from rich.console import Console
@@ -52,12 +52,15 @@ def show_json(verb: str, said: Mapping[str, Any]) -> None:
 
 def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table: of rich where a person looks at a terminal, else columns of plain text."""
+    columns = [number for number in range(len(heads)) if any(row[number] for row in rows)]
+    heads = [heads[number] for number in columns]
+    rows = [[row[number] for number in columns] for row in rows]
     print(title)
     if _colourful():
         _rich_table(heads, rows)
         return
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    for row in (heads, *rows):
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows) if rows else ():
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
@@ -72,7 +75,7 @@ def error_json(error: OverlayError) -> dict[str, Any]:
 
 
 def _colourful() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -80,8 +83,15 @@ def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    colours = {"applied": "green", "pending": "yellow", "red": "red", "drifted": "red", "interrupted": "red"}
-    table = Table(box=None)
+    colours = {
+        "applied": "green",
+        "pending": "yellow",
+        "WRONG": "bold red",
+        "as it should be": "green",
+        "drifted": "red",
+        "interrupted": "red",
+    }
+    table = Table(box=None, padding=(0, 0, 0, 2))
     for head in heads:
         table.add_column(head)
     for row in rows:

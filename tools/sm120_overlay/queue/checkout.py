@@ -10,7 +10,8 @@ from pathlib import Path
 from ..errors import Refused
 from .blobs import blob_id
 from .build import COMMITTER
-from .git import Repository, attempt, run
+from .git import Repository, attempt, last_words, run
+from .home import command
 from .mail import parse_trailers
 from .pins import Lines, Pin
 from .sources import pinned_roots
@@ -114,18 +115,39 @@ def find_checkout(path: Path) -> Where:
     Raises:
         Refused: it is none (also when it only lies inside one), or has no commit yet.
     """
+    if not path.is_dir():
+        raise Refused(f"{path} does not exist or is no folder.", "Name the top folder of a checkout.")
+    repo = Repository(path.resolve())
     code, out, err = attempt(
-        Repository(path.resolve()), "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
+        repo, "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
         "--git-path", "index", "HEAD", "--symbolic-full-name", "HEAD",
     )  # fmt: skip
     lines = os.fsdecode(out).splitlines()
-    if code or len(lines) != 5 or Path(lines[0]).resolve() != path.resolve():
-        said = err.strip().splitlines()[-1] if err.strip() else f"its top folder is {lines[0] if lines else 'unknown'}"
-        raise Refused(
-            f"{path}: expected the top folder of a git checkout, found none ({said.removeprefix('fatal: ')}).",
-            "Name the folder that git rev-parse --show-toplevel prints there, or use --installed for a package.",
-        )
+    if code or len(lines) != 5 or Path(lines[0]).resolve() != repo.path:
+        raise _no_checkout(repo, err, code)
     return Where(Path(lines[1]), Path(lines[2]), lines[3], None if lines[4] == "HEAD" else lines[4])
+
+
+def _no_checkout(repo: Repository, err: str, code: int) -> Refused:
+    """What a folder is that git does not take for a checkout's top folder."""
+    if "safe.directory" in err:
+        add = f"git config --global --add safe.directory {repo.path}"
+        return Refused(f"{repo.path} belongs to another user, and git refuses it.", f"If you trust it: {add}")
+    # Discovery is off where we look (a folder that another repository ignores is not that repository's).
+    _, out, _ = attempt(repo, "rev-parse", "--show-toplevel", env={"GIT_CEILING_DIRECTORIES": ""})
+    above = os.fsdecode(out).strip()
+    if above and Path(above).resolve() != repo.path:
+        return Refused(
+            f"{repo.path} is not the top folder of a checkout: it lies inside {above}.", "Name the top folder."
+        )
+    if (repo.path / "pyvenv.cfg").is_file():
+        return Refused(
+            f"{repo.path} is a Python environment, not a checkout.", f"Use --installed {repo.path / 'bin' / 'python'}"
+        )
+    return Refused(
+        f"{repo.path}: expected the top folder of a git checkout with a commit, found none ({last_words(err, code)}).",
+        "Name a checkout, an empty place for a fresh one (--into), or --installed for a package.",
+    )
 
 
 def open_checkout(path: Path, lines: Lines, where: Where | None = None, locks: tuple[int, ...] = ()) -> Checkout:
@@ -143,7 +165,7 @@ def open_checkout(path: Path, lines: Lines, where: Where | None = None, locks: t
         known = ", ".join(f"{pin.upstream} {pin.tag} ({pin.commit[:12]})" for pin in lines.all_pins())
         raise Refused(
             f"{path}: HEAD is {where.head[:12]}, which stands on no pin; expected one of {known}.",
-            "Check out the pinned commit there, or let apply make a fresh checkout (no path, or --into DIR).",
+            f"git -C {path} checkout TAG_OF_THE_PIN, or let {command('apply')} make a fresh one (no path, or --into).",
         )
     return Checkout(repo, where, roots[base], base, commits)
 

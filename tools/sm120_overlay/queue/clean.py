@@ -18,11 +18,11 @@ from .transaction import check_folders, read_file
 COMMIT_OR_STASH = "Commit, stash or discard what is there, then run again; nothing was changed."
 
 
-def check_head(checkout: Checkout) -> None:
-    """HEAD is at the pin or on our branch, and no operation of git's own waits for the user.
+def check_finished(checkout: Checkout) -> None:
+    """No operation of git's own waits for the user.
 
     Raises:
-        Refused: it is not so.
+        Refused: one does.
     """
     busy = unfinished(checkout)
     if busy:
@@ -31,13 +31,23 @@ def check_head(checkout: Checkout) -> None:
             f"{checkout.repo.path}: a {name} of yours is unfinished there.",
             f"Finish it or end it ({command}), then run again.",
         )
+
+
+def check_head(checkout: Checkout) -> None:
+    """HEAD is at the pin or on our branch, and no operation of git's own waits for the user.
+
+    Raises:
+        Refused: it is not so.
+    """
+    check_finished(checkout)
     at_pin = checkout.head == checkout.base
     if not at_pin and checkout.branch != checkout.ours and not all(commit.ours for commit in checkout.commits):
         where = (checkout.branch or "a detached HEAD").removeprefix("refs/heads/")
         raise Refused(
             f"{checkout.repo.path}: HEAD is {checkout.head[:12]} on {where}; expected the pin "
             f"{checkout.base[:12]} or our branch {checkout.ours.removeprefix('refs/heads/')}.",
-            f"git checkout {checkout.base[:12]} (or move your commits onto our branch), then run again.",
+            f"git checkout {checkout.base[:12]}, apply, then put your commits on top (git rebase "
+            f"{checkout.ours.removeprefix('refs/heads/')} {where}).",
         )
 
 

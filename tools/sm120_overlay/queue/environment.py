@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from ..errors import Missing, Refused
+from .home import command
 from .pins import Line, Lines, Pin
 
 if TYPE_CHECKING:
@@ -91,23 +93,28 @@ def interpreter_path(python: str) -> list[str]:
         done = subprocess.run([program, "-c", ASK], capture_output=True, text=True, check=True, cwd="/")
         return [str(path) for path in json.loads(done.stdout) if path]
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise Missing(
-            f"{python}: expected a Python interpreter, and it does not run ({error}).",
-            "Name the interpreter of the environment that SGLang is installed in: --installed PATH/bin/python.",
+            f"{python}: expected a Python interpreter, and it does not run ({why}).",
+            "Name the interpreter of the environment that the packages are in: --installed PATH/bin/python.",
         ) from None
 
 
-def recognise(lines: Lines, packages: dict[str, Package], name: str | None) -> Line:
+def recognise(lines: Lines, environment: Environment, name: str | None) -> Line:
     """The one line that the installed upstreams belong to.
 
     Raises:
         Missing: none of the upstreams is installed.
         Refused: they belong to no line, or to different ones, or something else does not match.
     """
+    packages = environment.packages
     here = [(pin, packages[pin.distribution]) for pin in _one_per_distribution(lines) if pin.distribution in packages]
     if not here:
         wanted = " and ".join(sorted({pin.distribution for pin in lines.all_pins()}))
-        raise Missing(f"{wanted} are not installed there.", "Name their interpreter: --installed PATH/bin/python.")
+        raise Missing(
+            f"{wanted} are not installed for {environment.python}.",
+            "Name their interpreter: --installed PATH/bin/python.",
+        )
     candidates = [line for line in lines.lines if name in (None, line.name)]
     fitting = [line for line in candidates if all(_fits(line, pin.upstream, package) for pin, package in here)]
     if not fitting:
@@ -115,7 +122,7 @@ def recognise(lines: Lines, packages: dict[str, Package], name: str | None) -> L
         expected = "; ".join(f"{line.name}: {_versions(line)}" for line in candidates) or f"no line {name}"
         raise Refused(
             f"{found} are installed together; expected those of one line ({expected}).",
-            "Install the versions of one line, then run again.",
+            f"{environment.python} -m pip install {_requirements(candidates or list(lines.lines))}, then run again.",
         )
     return fitting[0]
 
@@ -152,27 +159,36 @@ def check_editable(environment: Environment, lines: Lines) -> None:
     for name in sorted({pin.distribution for pin in lines.all_pins()} & environment.packages.keys()):
         editable = environment.packages[name].editable
         if editable:
+            top = _top_folder(Path(unquote(urlsplit(editable).path)))
             raise Refused(
-                f"{name} is an editable install of {editable}: it has no files of its own.",
-                "Apply to that checkout instead: name its folder.",
+                f"{name} is an editable install of {top}: it has no files of its own.",
+                f"Apply to that checkout instead: {command('apply')} {top}",
             )
 
 
-def check_joint(line: Line, packages: dict[str, Package]) -> None:
+def _top_folder(path: Path) -> Path:
+    """The checkout that a folder lies in, where there is one."""
+    return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), path)
+
+
+def check_joint(line: Line, environment: Environment) -> None:
     """Everything that is installed and that the line names has the line's version.
 
     Raises:
         Refused: naming each one that has not.
     """
-    wrong = [
-        f"{name} {packages[name].version} (expected {version})"
+    packages = environment.packages
+    wrong = {
+        name: version
         for name, version in line.joint
         if name in packages and packages[name].version.partition("+")[0] != version
-    ]
+    }
     if wrong:
+        found = (f"{name} {packages[name].version} (expected {version})" for name, version in wrong.items())
+        pinned = " ".join(f"{name}=={version}" for name, version in wrong.items())
         raise Refused(
-            f"The environment does not fit line {line.name}: it has {', '.join(wrong)}.",
-            "Install the expected versions, or take them out of the environment.",
+            f"{environment.python} does not fit line {line.name}: it has {', '.join(found)}.",
+            f"{environment.python} -m pip install {pinned}, then run again.",
         )
 
 
@@ -206,6 +222,10 @@ def _one_per_distribution(lines: Lines) -> list[Pin]:
 
 def _fits(line: Line, upstream: str, package: Package) -> bool:
     return any(pin.upstream == upstream and pin.version == package.version for pin in line.pins)
+
+
+def _requirements(lines: list[Line]) -> str:
+    return " ".join(f"{pin.distribution}=={pin.version}" for pin in lines[0].pins)
 
 
 def _versions(line: Line) -> str:

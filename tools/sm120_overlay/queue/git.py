@@ -79,7 +79,9 @@ def _library() -> type[Git]:
     try:
         from git import Git
     except ImportError as error:
-        raise Missing(f"GitPython cannot run: {str(error).splitlines()[0]}.", "Install git and this project.") from None
+        if "git executable" in str(error):
+            raise Missing("git is not on PATH.", "Install git 2.34 or newer.") from None
+        raise Missing(f"GitPython cannot be imported ({error}).", "Install this project's requirements.") from None
     return Git
 
 
@@ -106,6 +108,8 @@ def attempt(
 ) -> tuple[int, bytes, str]:
     """Exit code, standard output and standard error of `git ARGUMENTS`; `watch` hears the latter as it comes."""
     scrub_environment()
+    if not repo.path.is_dir():  # GitPython would run in the current folder instead
+        raise Missing(f"{repo.path} does not exist.", "Name a folder that does.")
     git = _library()
     settings = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     surroundings = ENVIRONMENT | {"GIT_CEILING_DIRECTORIES": str(repo.path.parent)} | (env or {})

@@ -33,6 +33,11 @@ class Home:
         return self.root / "overlay" / upstream
 
 
+def command(verb: str) -> str:
+    """How a user calls a verb of this very copy."""
+    return f"tools/{verb}.py" if (PACKAGE.parents[1] / "pins.toml").is_file() else f"sm120-overlay {verb}"
+
+
 def find_home() -> Home:
     """The data that belongs to this very copy of the package, never another one's.
 

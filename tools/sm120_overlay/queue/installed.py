@@ -25,7 +25,6 @@ from .series import Series, chains, contents
 from .transaction import FOLDER, Workplace, Write, check_folders, read_file, recover, transact
 
 MANIFEST = "manifest.json"
-REINSTALL = "Reinstall the package (pip install --force-reinstall --no-deps), then apply again."
 UNCHECKED = 0b01  # a .pyc that Python never compares with its source (PEP 552)
 
 
@@ -52,6 +51,11 @@ class Installed:
         return dict(self.manifest["files"]) if self.manifest else {}
 
 
+def reinstall(package: Package) -> str:
+    """What to do where pip's own bytes are needed again."""
+    return f"pip install --force-reinstall --no-deps {package.name}=={package.version}, then run this again."
+
+
 def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> Installed:
     """The installed package of a pin.
 
@@ -59,12 +63,14 @@ def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> In
         Refused: pip's RECORD of it is missing, or the manifest of an earlier apply is damaged.
     """
     if not (package.info / "RECORD").is_file():
-        raise Refused(f"{package.info}: expected pip's RECORD there, found none.", REINSTALL)
+        raise Refused(f"{package.info}: expected pip's RECORD there, found none.", reinstall(package))
     manifest = package.info / FOLDER / MANIFEST
     try:
         said = json.loads(manifest.read_bytes()) if manifest.is_file() else None
     except ValueError:
-        raise Refused(f"{manifest}: expected what an earlier apply wrote, and it cannot be read.", REINSTALL) from None
+        raise Refused(
+            f"{manifest}: expected what an earlier apply wrote, and it cannot be read.", reinstall(package)
+        ) from None
     return Installed(pin, package, said, frozenset(beside))
 
 
@@ -114,7 +120,7 @@ def _check_manifest(target: Installed, whole: Series) -> None:
             raise Refused(
                 f"{_file(target, path)} is patched (blob {found[path]}), and the manifest that keeps pip's original, "
                 f"{target.place.folder / MANIFEST}, is gone.",
-                REINSTALL,
+                reinstall(target.package),
             )
 
 
@@ -132,7 +138,7 @@ def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | Non
             raise Refused(
                 f"{_file(target, path)} was edited since it was patched: expected blob {known['blob']}, "
                 f"found {'no file' if now is None else blob_id(now)}.",
-                REINSTALL,
+                reinstall(target.package),
             )
         found[path] = _original(target, known["original"])
     return found
@@ -144,7 +150,9 @@ def _original(target: Installed, blob: str | None) -> bytes | None:
     file = target.place.folder / "originals" / blob
     data = read_file(file)
     if data is None or blob_id(data) != blob:
-        raise Refused(f"{file}: expected the pinned original with blob {blob}, and it is not there.", REINSTALL)
+        raise Refused(
+            f"{file}: expected the pinned original with blob {blob}, and it is not there.", reinstall(target.package)
+        )
     return data
 
 
@@ -265,16 +273,25 @@ def _name(line: bytes) -> str:
     return next(csv.reader([text]))[0] if text.startswith('"') else text.partition(",")[0]
 
 
-def _check_prebuilt(target: Installed, series: Series) -> None:
-    touched = {edit.path: patch.slug for patch in series.patches for edit in patch.edits}
+def hidden_patches(target: Installed, series: Series) -> dict[str, str]:
+    """Slug → reason, of the patches to sources whose prebuilt libraries are installed and run instead."""
+    found = {}
     for name, prefixes in target.pin.prebuilt:
-        hidden = sorted({slug for path, slug in touched.items() if path.startswith(prefixes)})
-        if hidden and name in target.beside:
-            raise Refused(
-                f"{name} is installed: its prebuilt libraries are used instead of the sources that "
-                f"{', '.join(hidden)} change, so they would have no effect.",
-                f"pip uninstall {name}, or leave those patches out with --without.",
-            )
+        for patch in series.patches if name in target.beside else ():
+            if any(edit.path.startswith(prefixes) for edit in patch.edits):
+                found[patch.slug] = f"{name} is installed: its prebuilt libraries run instead of the patched source"
+    return found
+
+
+def _check_prebuilt(target: Installed, series: Series) -> None:
+    hidden = hidden_patches(target, series)
+    if hidden:
+        names = ", ".join(name for name, _ in target.pin.prebuilt if name in target.beside)
+        raise Refused(
+            f"{names} is installed: its prebuilt libraries are used instead of the sources that "
+            f"{', '.join(sorted(hidden))} change, so they would have no effect.",
+            f"pip uninstall {names}, or leave those patches out with --without.",
+        )
 
 
 def _check_compiled(source: Path) -> None:

@@ -18,15 +18,22 @@ from .series import OVERLAY_MODE, Series, chains, load_series
 REQUIRED = ("Slug", "Scope", "Upstream-Status", "Test", "Drop-When", "Evidence")
 REPEATABLE = ("Issue", "Needs", "Overlay", "Signed-off-by")
 KNOWN = {*REQUIRED, *REPEATABLE, "Why-Not-Plugin"}
+# How the value of a trailer must be: the pattern, and in words.
 VALUES = {
-    "Slug": r"[a-z0-9]+(-[a-z0-9]+)*",
-    "Scope": r"sm12x|any",
-    "Upstream-Status": r"Pending|Submitted \[https?://\S+\]|Backport \[[^\]]+\]|Inappropriate \[[^\]]+\]",
-    "Issue": r"[\w.-]+#\d+",
-    "Overlay": r".+ [0-9a-f]{40}",
-    "Drop-When": r"\S.{9,}",
-    "Evidence": r"reasoned|compiled|executed-cpu|(executed-h200|executed-sm120) docs/evidence/\S+",
-    "Signed-off-by": r"[^<>]+ <[^<>\s]+@[^<>\s]+>",
+    "Slug": (r"[a-z0-9]+(-[a-z0-9]+)*", "lower-case words joined by hyphens"),
+    "Scope": (r"sm12x|any", "sm12x or any"),
+    "Upstream-Status": (
+        r"Pending|Submitted \[https?://\S+\]|Backport \[[^\]]+\]|Inappropriate \[[^\]]+\]",
+        "Pending, Submitted [url], Backport [what, from where] or Inappropriate [why]",
+    ),
+    "Issue": (r"[\w.-]+#\d+", "project#number"),
+    "Overlay": (r".+ [0-9a-f]{40}", "a path and its blob"),
+    "Drop-When": (r"\S.{9,}", "a sentence of at least ten characters"),
+    "Evidence": (
+        r"reasoned|compiled|executed-cpu|(executed-h200|executed-sm120) docs/evidence/\S+",
+        "reasoned, compiled, executed-cpu, or executed-h200 or executed-sm120 with a file below docs/evidence/",
+    ),
+    "Signed-off-by": (r"[^<>]+ <[^<>\s]+@[^<>\s]+>", "a name and a mail address"),
 }
 # Lines of a body that git am would take for something else: the next mail, the diff, or a header.
 HAZARDS = re.compile(r"From |>From |diff -|Index: |---|-- >8|\S* ?8< |(?i:from|date|subject): |\[PATCH")
@@ -112,8 +119,9 @@ def _trailers(patch: Patch) -> Iterator[str]:
         elif keys.count(key) > 1 and key not in REPEATABLE:
             yield f"the trailer `{key}:` comes {keys.count(key)} times; expected once"
     for key, value in patch.trailers:
-        if key in VALUES and not re.fullmatch(VALUES[key], value):
-            yield f"`{key}: {value}` is not of the form {VALUES[key]}"
+        pattern, words = VALUES.get(key, (r".*", ""))
+        if not re.fullmatch(pattern, value):
+            yield f"`{key}: {value}` should be {words}"
 
 
 def _message(patch: Patch) -> Iterator[str]:

@@ -35,6 +35,17 @@ def materialise(pin: Pin, source: Source, folder: Path) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
+def check_place(folder: Path) -> None:
+    """A fresh checkout can be made there; asked before anything is fetched for it.
+
+    Raises:
+        Refused: something that is no folder is in the way.
+    """
+    above = next((parent for parent in folder.parents if parent.exists() or parent.is_symlink()), folder.parent)
+    if not above.is_dir() or folder.is_symlink():
+        raise Refused(f"{folder if folder.is_symlink() else above}: expected a folder or nothing.", "Move it away.")
+
+
 def _check_out(pin: Pin, source: Source, repo: Repository) -> None:
     run(repo, "init", "--quiet", "--template=", ".")
     run(repo, "fetch", "--quiet", "--depth=1", "--no-tags", str(source.repository), source.commit)

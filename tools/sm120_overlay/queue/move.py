@@ -19,6 +19,7 @@ from .build import Built, base_contents, build
 from .checkout import Checkout, Commit, Where, read_commits
 from .clean import check_clean, check_head
 from .git import Change, Entry, Repository, diff_trees, objects_alone, read_objects
+from .home import command
 from .indexlock import index_locked, restore_entries, unlock_index, write_index
 from .refs import RefMove, branch_tip_of, move_refs, plan_refs, refs_were_done, undo_refs
 from .series import Series, chains
@@ -80,11 +81,15 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: 
     if not theirs:
         return
     wanted = read_commits(repo, built.tip, (checkout.base,)) if built.commits else ()
-    if [_said(commit) for commit in commits] != [_said(commit) for commit in wanted]:
+    said = [_said(commit) for commit in wanted]
+    if [_said(commit) for commit in commits] != said:
+        other = [commit.slug or commit.id[:12] for commit in theirs if _said(commit) not in said]
+        branch = checkout.ours.removeprefix("refs/heads/")
         raise Refused(
-            f"{checkout.repo.path}: {checkout.ours.removeprefix('refs/heads/')} holds {len(theirs)} commit(s) that "
-            f"are not in the series: {', '.join(commit.slug or commit.id[:12] for commit in theirs)}.",
-            "Write them into the series with tools/export.py, or keep them under another branch name.",
+            f"{checkout.repo.path}: {branch} is not what the series says: "
+            + (f"{', '.join(other)} of yours differ." if other else "its patches are others, or in another order."),
+            f"Write them into the series ({command('export')}), or give them a branch of their own (git branch NAME "
+            f"{branch}) and drop ours (git checkout {checkout.base[:12]} && git branch -D {branch}).",
         )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,8 @@ def _fill(series: Series, wheel: Path, folder: Path) -> None:
 def _check(home: Home, series: Series, slugs: Iterable[str]) -> None:
     if not (home.root / "tests" / "patches").is_dir():
         raise Missing(f"{home.root}: the patches' tests are not there.", "Run it from a clone of the project.")
+    if find_spec("pytest") is None:
+        raise Missing(f"pytest is not installed for {sys.executable}.", f"{sys.executable} -m pip install -e '.[test]'")
     unknown = [slug for slug in slugs if slug not in series.slugs]
     if unknown:
         raise UsageError(f"The series has no patch {', '.join(unknown)}.", f"It has {', '.join(series.slugs)}.")
@@ -150,6 +153,7 @@ def _judge(home: Home, trial: _Trial, wheel: Path, ground: str, say: Say) -> Ver
         return replace(verdict, ok=verdict.outcome == trial.expected)
     say(f"{trial.patch.slug}: running its test on {_described(trial)}")
     verdict = _run(home, trial, test, tree)
+    say(f"{trial.patch.slug}: {verdict.outcome} on {_described(trial)} after {verdict.seconds:.0f} s")
     if verdict.outcome in ("passed", "failed"):
         replace_file(stored, json.dumps(asdict(verdict)).encode())
     return verdict

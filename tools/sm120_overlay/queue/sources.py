@@ -101,6 +101,8 @@ def _automatic(pin: Pin, say: Say) -> Source:
 
 
 def _from_path(pin: Pin, path: Path, say: Say) -> Source:
+    if ":/" in str(path):
+        raise UsageError(f"--source {path}: expected a folder, found a URL.", "git clone --bare it; name that folder.")
     if not path.is_dir():
         raise UsageError(f"--source {path}: expected auto, git, pypi or a repository, found no such folder.", _TODO)
     if not holds(pin, path):

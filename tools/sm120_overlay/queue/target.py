@@ -9,7 +9,7 @@ from pathlib import Path
 from .blobs import digest
 from .checkout import Checkout, observe_files
 from .git import Entry, diff_trees
-from .installed import Installed, observe_installed
+from .installed import Installed, hidden_patches, observe_installed
 from .series import Chain, Series, chains
 from .state import PatchState, State, patch_states
 
@@ -23,20 +23,23 @@ class Report:
     """What a target holds, beside what it should hold (the fields of the JSON contract, docs/json.md)."""
 
     upstream: str
+    version: str
     line: str
     path: Path
     kind: str
-    base: str
+    base: str | None
     head: str | None
     digest: str
     expected_digest: str
     patches: tuple[PatchState, ...]
+    note: str | None = None
+    hidden: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether the target is exactly what was asked for."""
+        """Whether the target is exactly what was asked for, and in effect."""
         cut = any(patch.state in (State.INTERRUPTED, State.DRIFTED) for patch in self.patches)
-        return self.digest == self.expected_digest and not cut
+        return self.digest == self.expected_digest and not cut and not self.hidden
 
 
 def inspect(target: Target, series: Series, selected: Series, moved: bool = False) -> Report:
@@ -52,9 +55,11 @@ def inspect(target: Target, series: Series, selected: Series, moved: bool = Fals
     older = {
         path for path, (_, _, blob) in carried.items() if path in known and _strange(known[path], found[path], blob)
     }
-    seen = {path: known[path].points[0] if path in older else blob for path, blob in found.items()}
+    hidden = hidden_patches(target, series) if isinstance(target, Installed) else {}
+    states = _explained(target, series, older, patch_states(series, {**found, **_at_pin(known, older)}), hidden)
     return Report(
         upstream=series.pin.upstream,
+        version=series.pin.version,
         line=series.pin.line,
         path=target.repo.path if isinstance(target, Checkout) else target.package.site,
         kind="checkout" if isinstance(target, Checkout) else "installed",
@@ -62,7 +67,35 @@ def inspect(target: Target, series: Series, selected: Series, moved: bool = Fals
         head=target.head if isinstance(target, Checkout) else None,
         digest=_digest(series, known | extra, found),
         expected_digest=selected.digest,
-        patches=_explained(target, series, older, patch_states(series, seen)),
+        patches=states,
+        note=_note(target),
+        hidden=any(state.slug in hidden and state.state is State.APPLIED for state in states),
+    )
+
+
+def absent_report(series: Series, selected: Series, path: Path) -> Report:
+    """A fresh checkout that is not made yet: nothing of the series is on it."""
+    pin = series.pin
+    states = tuple(PatchState(slug, State.PENDING) for slug in series.slugs)
+    bare = digest(pin.base, {})
+    return Report(pin.upstream, pin.version, pin.line, path, "checkout", None, None, bare, selected.digest, states)
+
+
+def _at_pin(known: Mapping[str, Chain], older: set[str]) -> dict[str, str | None]:
+    """An older series of ours counts as the pin: none of this series' patches is on those files."""
+    return {path: known[path].points[0] for path in older}
+
+
+def _note(target: Target) -> str | None:
+    """What a reader of the states must know of a checkout besides."""
+    if isinstance(target, Installed) or not target.commits or target.branch == target.ours:
+        return None
+    theirs = sum(not commit.ours for commit in target.commits)
+    return (
+        f"HEAD {target.head[:12]} is {len(target.commits)} commits after the pin {target.pin.tag}, {theirs} of them "
+        f"not ours"
+        if theirs
+        else None
     )
 
 
@@ -100,17 +133,24 @@ def _digest(series: Series, known: Mapping[str, Chain], found: Mapping[str, str 
 
 
 def _explained(
-    target: Target, series: Series, older: set[str], states: tuple[PatchState, ...]
+    target: Target, series: Series, older: set[str], states: tuple[PatchState, ...], hidden: Mapping[str, str]
 ) -> tuple[PatchState, ...]:
-    commits = {commit.slug: commit.id for commit in target.commits} if isinstance(target, Checkout) else {}
-    touched = {patch.slug: {edit.path for edit in patch.edits} for patch in series.patches}
     if target.place.journal.is_file():
         return tuple(PatchState(state.slug, State.INTERRUPTED, CUT) for state in states)
-    return tuple(
-        replace(
-            state,
-            commit=commits.get(state.slug) if state.state is State.APPLIED else None,
-            reason=OLDER if touched[state.slug] & older and state.state is State.PENDING else state.reason,
-        )
-        for state in states
-    )
+    commits = {commit.slug: commit.id for commit in target.commits} if isinstance(target, Checkout) else {}
+    touched = {patch.slug: {edit.path for edit in patch.edits} for patch in series.patches}
+    explained = []
+    for state in states:
+        reason = OLDER if touched[state.slug] & older and state.state is State.PENDING else state.reason
+        applied = state.state is State.APPLIED
+        if isinstance(target, Installed):
+            reason = hidden.get(state.slug) if applied else _where_installed(target, touched[state.slug], reason)
+        explained.append(replace(state, commit=commits.get(state.slug) if applied else None, reason=reason))
+    return tuple(explained)
+
+
+def _where_installed(target: Installed, paths: set[str], reason: str | None) -> str | None:
+    """The reason with repository paths as they are in the package."""
+    for path in paths if reason else ():
+        reason = str(reason).replace(path, str(target.pin.installed_path(path)))
+    return reason

@@ -55,9 +55,10 @@ def _download(pin: Pin, wheel: Wheel, folder: Path) -> None:
     wanted.unlink()
     if code:
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {code}"
+        todo = "Check the network and pip's index settings, or name another source with --source."
         raise Missing(
             f"{pin.distribution} {pin.version} ({wheel.tag}) could not be downloaded: {why}.",
-            "Check the network and pip's index settings, or name another source with --source.",
+            f"{sys.executable} -m ensurepip" if "No module named pip" in why else todo,
         )
 
 

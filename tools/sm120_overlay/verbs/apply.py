@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from .. import report
-from ..errors import Refused
+from ..errors import Refused, UsageError
 from ..queue.checkout import Checkout
+from ..queue.home import command
 from ..queue.installed import Installed, change_installed, open_installed
-from ..queue.materialise import materialise
+from ..queue.materialise import check_place, materialise
 from ..queue.move import move
 from ..queue.pins import Pin
 from ..queue.sources import Source, check_sources, choose_source
-from ..queue.target import Report, Target
-from . import _targets as shared
+from ..queue.target import Report, Target, absent_report
+from ._options import Wanted, add_selection, parser, wanted
+from ._show import as_json, show_target
+from ._targets import default_folders, one_line, reports, writing
 
 EXAMPLES = """\
   apply.py                            the default line, fresh, under build/
@@ -46,59 +48,71 @@ class Done:
 def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
     options = _parser().parse_args(argv)
-    asked = shared.wanted(options)
-    fresh: dict[Path, Source] = {}
+    asked = wanted(options)
+    if options.source and (options.checkouts or options.installed):
+        raise UsageError("--source says where fresh checkouts come from.", "Leave it out for a target that is there.")
     paths = [Path(path) for path in options.checkouts]
-    if not paths and not options.installed:
-        paths = shared.default_folders(asked, options.into)
-        fresh = _materialised(asked, options, paths)
-        paths = [path for path in paths if path.exists() or not options.dry_run]
-    with shared.writing(asked, paths, options.installed) as targets:
-        shared.one_line(targets)
+    named = bool(paths or options.installed)
+    fresh, absent = ({}, []) if named else _materialised(asked, options)
+    if not named:
+        paths = [path for path in default_folders(asked, options.into) if path not in dict(absent)]
+    with writing(asked, paths, options.installed) as targets:
+        one_line(targets)
         if len(targets) > 1 and not options.dry_run:
             for target in targets:  # what one of them refuses must not leave the other one done
                 _change(asked, target, options.reverse, dry_run=True)
         moved = [_change(asked, target, options.reverse, options.dry_run) for target in targets]
-    found = shared.reports(asked, [target for target, _ in moved], moved=not options.dry_run)
+    found = reports(asked, [target for target, _ in moved], moved=not options.dry_run)
     sources = {path.resolve(): source.kind for path, source in fresh.items()}
     done = [Done(one, changed, sources.get(one.path)) for one, (_, changed) in zip(found, moved, strict=True)]
-    show = _show_plan if options.dry_run else _show
-    return show(asked, options, targets, done)
+    done += [Done(absent_report(asked.series(pin), asked.selected(pin), path), True, None) for path, pin in absent]
+    if options.dry_run:
+        return _show_plan(asked, options, done)
+    return _show(asked, options, targets, done)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = shared.parser("apply", "Bring targets to exactly the series of their line.", EXAMPLES)
-    parser.add_argument(
+    made = parser("apply", "Bring targets to exactly the series of their line.", EXAMPLES)
+    add_selection(made)
+    made.add_argument(
         "--source", action="append", default=[], metavar="SOURCE",
-        help="where fresh checkouts come from: auto, git, pypi, or a repository that holds the pin (repeatable)",
+        help="where fresh checkouts come from: auto (git, else pypi), git, pypi, or a repository that holds the pin; "
+        "repeatable, the first that has it; what named repositories lack is sought as with auto",
     )  # fmt: skip
-    parser.add_argument("--reverse", action="store_true", help="take the series off: back to the pin's bytes")
-    parser.add_argument("--dry-run", action="store_true", help="check everything and say what would change")
-    return parser
-
-
-def _materialised(asked: shared.Wanted, options: argparse.Namespace, paths: Sequence[Path]) -> dict[Path, Source]:
-    """Makes the checkouts that are not there yet; where each came from."""
-    made: dict[Path, Source] = {}
-    pins = asked.pins(asked.lines.line(asked.line))
-    sources = check_sources(pins, options.source or ["auto"])
-    for pin, path in zip(pins, paths, strict=True):
-        if path.exists():
-            continue
-        if options.reverse:
-            raise Refused(f"{path}: there is nothing to reverse.", "Name the checkout, or --installed.")
-        if options.dry_run:
-            report.say(f"{path}: would be made from {pin.upstream} {pin.tag}, with the whole series on it")
-            continue
-        made[path] = choose_source(pin, sources, report.say)
-        materialise(pin, made[path], path)
+    made.add_argument("--reverse", action="store_true", help="take the series off: back to the pin's bytes")
+    made.add_argument("--dry-run", action="store_true", help="check the targets and say what would change")
     return made
 
 
-def _change(asked: shared.Wanted, target: Target, reverse: bool, dry_run: bool) -> tuple[Target, bool]:
+def _materialised(asked: Wanted, options: argparse.Namespace) -> tuple[dict[Path, Source], list[tuple[Path, Pin]]]:
+    """Makes the checkouts that are not there yet: where each came from, and (dry run) those that would be made."""
+    made: dict[Path, Source] = {}
+    absent: list[tuple[Path, Pin]] = []
+    pins = asked.pins(asked.lines.line(asked.line))
+    sources = check_sources(pins, options.source or ["auto"])
+    for pin, path in zip(pins, default_folders(asked, options.into), strict=True):
+        if path.exists() and not _is_empty(path):
+            if options.source:
+                report.say(f"{path} is there already; --source was not used")
+        elif options.reverse:
+            raise Refused(f"{path}: there is nothing to reverse.", "Name the checkout, or --installed.")
+        elif options.dry_run:
+            absent.append((path, pin))
+        else:
+            check_place(path)
+            made[path] = choose_source(pin, sources, report.say)
+            materialise(pin, made[path], path)
+    return made, absent
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+
+
+def _change(asked: Wanted, target: Target, reverse: bool, dry_run: bool) -> tuple[Target, bool]:
     """The target as it is then, and whether anything had to change."""
-    series, selected = shared.series_of(asked, target.pin)
-    goal = shared.without_patches(series) if reverse else selected
+    series = asked.series(target.pin)
+    goal = replace(series, patches=()) if reverse else asked.selected(target.pin)
     if isinstance(target, Checkout):
         return move(target, goal, dry_run)
     changed = change_installed(target, goal, series, dry_run)
@@ -111,16 +125,16 @@ def _right(options: argparse.Namespace, done: Done) -> bool:
     return not any(state.state.value != "pending" for state in done.report.patches)
 
 
-def _show(asked: shared.Wanted, options: argparse.Namespace, targets: Sequence[Target], done: list[Done]) -> int:
+def _show(asked: Wanted, options: argparse.Namespace, targets: Sequence[Target], done: list[Done]) -> int:
     ok = all(_right(options, one) for one in done)
     if asked.json:
-        listed = [_as_said(one) for one in done]
-        report.show_json("apply", {"line": shared.one_line(targets), "ok": ok, "targets": listed})
+        listed = [{**as_json(one.report), "changed": one.changed, "source": one.source} for one in done]
+        report.show_json("apply", {"line": one_line(targets), "ok": ok, "targets": listed})
         return 0 if ok else 1
     for target, one in zip(targets, done, strict=True):
-        shared.show_target(one.report, expected=not options.reverse)
+        show_target(one.report, expected=not options.reverse)
         report.show(f"  {_said(options, one)}")
-        for line in [] if options.reverse else _next_steps(target, one.report):
+        for line in _next_steps(target, one.report, options.reverse) if one.changed else []:
             report.show(f"  {line}")
     return 0 if ok else 1
 
@@ -133,15 +147,17 @@ def _said(options: argparse.Namespace, done: Done) -> str:
     return verb + came.get(done.source or "", "")
 
 
-def _next_steps(target: Target, found: Report) -> list[str]:
+def _next_steps(target: Target, found: Report, reverse: bool) -> list[str]:
     """What the operator does now."""
     pin = target.pin
     if isinstance(target, Installed):
         return ["next: nothing to install; restart the server", *_caches(pin, found)]
+    if reverse:
+        return []
     if target.laid_out:
         return [
-            f"next: this tree comes from a wheel, to read, test and rebase; it cannot be installed. To run it: "
-            f"pip install {pin.distribution}=={pin.version}, then apply.py --installed",
+            "next: this tree comes from a wheel, to read, test and rebase; it cannot be installed. To run it: "
+            f"pip install {pin.distribution}=={pin.version}, then {command('apply')} --installed",
         ]
     return ["next: " + pin.install.format(path=found.path), *_caches(pin, found)]
 
@@ -155,17 +171,21 @@ def _caches(pin: Pin, found: Report) -> list[str]:
     ]
 
 
-def _show_plan(asked: shared.Wanted, options: argparse.Namespace, targets: Sequence[Target], done: list[Done]) -> int:
+def _show_plan(asked: Wanted, options: argparse.Namespace, done: list[Done]) -> int:
     if asked.json:
-        listed = [{**shared.as_json(one.report), "would_change": one.changed} for one in done]
-        report.show_json("apply", {"line": shared.one_line(targets), "ok": True, "dry_run": True, "targets": listed})
+        listed = [{**as_json(one.report), "would_change": one.changed} for one in done]
+        line = done[0].report.line if done else None
+        report.show_json("apply", {"line": line, "ok": True, "dry_run": True, "targets": listed})
         return 0
     for one in done:
-        shared.show_target(one.report, expected=not options.reverse)
-        report.show("  would change; nothing was written" if one.changed else "  nothing to do")
+        show_target(one.report, expected=not options.reverse)
+        report.show(f"  {_would(options, one)}; nothing was written")
     return 0
 
 
-def _as_said(done: Done) -> dict[str, Any]:
-    """One target of the JSON answer."""
-    return {**shared.as_json(done.report), "changed": done.changed, "source": done.source}
+def _would(options: argparse.Namespace, done: Done) -> str:
+    if not done.changed:
+        return "nothing to do"
+    if options.reverse:
+        return "would take the series off"
+    return "would apply the series" if done.report.base else "would be made, with the series on it"

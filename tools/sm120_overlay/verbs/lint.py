@@ -8,7 +8,7 @@ from .. import report
 from ..queue.home import find_home
 from ..queue.lint import lint_line
 from ..queue.pins import load_lines
-from ._targets import Parser
+from ._options import Parser
 
 EXAMPLES = """\
   python -m sm120_overlay lint                 every line

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import report
-from . import _targets as shared
+from ._options import add_selection, parser, wanted
+from ._show import as_json, show_target
+from ._targets import existing_folders, one_line, reading, reports
 
 EXAMPLES = """\
   status.py                           what apply.py made under build/
@@ -13,25 +15,27 @@ EXAMPLES = """\
   status.py --installed               what the Python that runs this imports
   status.py --installed .venv/bin/python --json
 
+states: applied, pending, interrupted (a run was cut; the next apply undoes it first), drifted (someone edited a file)
 exit codes: 0 everything applied, 1 something is not, 2 usage, 4 something is missing
 """
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the verb: 0 when every target is the series, 1 when one is not."""
-    parser = shared.parser("status", "Show the state of every patch on the targets.", EXAMPLES)
-    options = parser.parse_args(argv)
-    asked = shared.wanted(options)
+    made = parser("status", "Show the state of every patch on the targets.", EXAMPLES)
+    add_selection(made)
+    options = made.parse_args(argv)
+    asked = wanted(options)
     paths = [Path(path) for path in options.checkouts]
     if not paths and not options.installed:
-        paths = shared.existing_folders(asked, options.into)
-    targets = shared.reading(asked, paths, options.installed)
-    found = shared.reports(asked, targets)
+        paths = existing_folders(asked, options.into)
+    targets = reading(asked, paths, options.installed)
+    found = reports(asked, targets)
     ok = all(target.ok for target in found)
     if asked.json:
-        said = {"line": shared.one_line(targets), "ok": ok, "targets": [shared.as_json(target) for target in found]}
+        said = {"line": one_line(targets), "ok": ok, "targets": [as_json(target) for target in found]}
         report.show_json("status", said)
         return 0 if ok else 1
     for target in found:
-        shared.show_target(target)
+        show_target(target)
     return 0 if ok else 1

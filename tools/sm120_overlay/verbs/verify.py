@@ -18,8 +18,11 @@ from ..queue.proof import Proof, proof_tree, prove
 from ..queue.target import Report, inspect
 from ..queue.wheels import fetch_wheel
 from ..serving.nvcc.toolchain import describe_toolchain
-from . import _targets as shared
+from ._options import Wanted, add_selection, parser, wanted
+from ._show import as_json, show_target
+from ._targets import existing_folders, one_line, reading, reports
 
+WHAT = "Fail unless every file that the series touches is exactly what the series makes, and in effect."
 EXAMPLES = """\
   verify.py                           what apply.py made under build/
   verify.py --installed               in a start script: refuse to serve what is not the series
@@ -32,42 +35,43 @@ exit codes: 0 equal (and proved), 1 not, 2 usage, 4 something is missing
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
-    parser = shared.parser("verify", "Fail unless the targets are exactly the series.", EXAMPLES)
-    parser.add_argument(
+    made = parser("verify", WHAT, EXAMPLES)
+    add_selection(made)
+    made.add_argument(
         "--red-green", nargs="*", metavar="SLUG",
         help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
     )  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
-    options = parser.parse_args(argv)
-    asked = shared.wanted(options)
+    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
+    options = made.parse_args(argv)
+    asked = wanted(options)
     if options.red_green is not None:
         return _red_green(asked, options)
-    found = shared.reports(asked, shared.reading(asked, _paths(asked, options), options.installed))
+    found = reports(asked, reading(asked, _paths(asked, options), options.installed))
     return _answer(asked, found, {})
 
 
-def _paths(asked: shared.Wanted, options: argparse.Namespace) -> list[Path]:
+def _paths(asked: Wanted, options: argparse.Namespace) -> list[Path]:
     paths = [Path(path) for path in options.checkouts]
-    return paths if paths or options.installed else shared.existing_folders(asked, options.into)
+    return paths if paths or options.installed else existing_folders(asked, options.into)
 
 
-def _red_green(asked: shared.Wanted, options: argparse.Namespace) -> int:
+def _red_green(asked: Wanted, options: argparse.Namespace) -> int:
     """Proofs of the line's patches; beside them the targets that were named, else the trees the proofs stood on."""
     named = bool(options.checkouts or options.installed or options.into)
-    targets = shared.reading(asked, _paths(asked, options), options.installed) if named else []
-    line = asked.lines.line(shared.one_line(targets) or asked.line)
+    targets = reading(asked, _paths(asked, options), options.installed) if named else []
+    line = asked.lines.line(one_line(targets) or asked.line)
     proofs = _proofs(asked, asked.pins(line), options.red_green, options.jobs)
-    found = shared.reports(asked, targets) if named else [_tree_report(asked, pin) for pin in asked.pins(line)]
+    found = reports(asked, targets) if named else [_tree_report(asked, pin) for pin in asked.pins(line)]
     return _answer(asked, found, proofs)
 
 
-def _proofs(asked: shared.Wanted, pins: Sequence[Pin], slugs: Sequence[str], jobs: int) -> dict[str, Proof]:
+def _proofs(asked: Wanted, pins: Sequence[Pin], slugs: Sequence[str], jobs: int) -> dict[str, Proof]:
     """Slug → proof over all upstreams.
 
     Raises:
         UsageError: a slug is in none of the series.
     """
-    every = [shared.series_of(asked, pin)[0] for pin in pins]
+    every = [asked.series(pin) for pin in pins]
     known = {slug for series in every for slug in series.slugs}
     unknown = [slug for slug in slugs if slug not in known]
     if unknown:
@@ -81,26 +85,35 @@ def _proofs(asked: shared.Wanted, pins: Sequence[Pin], slugs: Sequence[str], job
     return found
 
 
-def _tree_report(asked: shared.Wanted, pin: Pin) -> Report:
-    series, selected = shared.series_of(asked, pin)
+def _tree_report(asked: Wanted, pin: Pin) -> Report:
+    series, selected = asked.series(pin), asked.selected(pin)
     tree = proof_tree(series, fetch_wheel(pin, report.say))
     package = find_packages([str(tree)], [pin.distribution])[pin.distribution]
     return inspect(open_installed(pin, package), series, selected)
 
 
-def _answer(asked: shared.Wanted, found: Sequence[Report], proofs: Mapping[str, Proof]) -> int:
+def _answer(asked: Wanted, found: Sequence[Report], proofs: Mapping[str, Proof]) -> int:
     proved = all(proof.red.ok and proof.green.ok for proof in proofs.values())
     ok = proved and all(target.ok for target in found)
     if asked.json:
         line = found[0].line if found else asked.lines.line(asked.line).name
-        targets = [_with_proofs(shared.as_json(target), proofs) for target in found]
+        targets = [_with_proofs(as_json(target), proofs) for target in found]
         report.show_json("verify", {"line": line, "ok": ok, "targets": targets})
         return 0 if ok else 1
     for target in found:
-        shared.show_target(target)
+        show_target(target)
     if proofs:
         _show_proofs(proofs)
+    report.show(_verdict(found, proved, bool(proofs)))
     return 0 if ok else 1
+
+
+def _verdict(found: Sequence[Report], proved: bool, asked: bool) -> str:
+    wrong = [f"{target.upstream} at {target.path}" for target in found if not target.ok]
+    if wrong:
+        return f"NOT the series: {', '.join(wrong)}"
+    said = " every patch is red without and green with" if proved else " NOT every patch is proved"
+    return "verified: the targets are the series" + (";" + said if asked else "")
 
 
 def _with_proofs(target: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:
