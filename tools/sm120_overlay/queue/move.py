@@ -38,15 +38,17 @@ def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Che
     """
     check_head(checkout)
     branch_tip = branch_tip_of(checkout)
+    before = base_contents(checkout.repo, checkout.base, series)
     with objects_alone(checkout.where.common) if dry_run else nullcontext(checkout.repo) as repo:
-        built = build(repo, checkout.base, series, base_contents(checkout.repo, checkout.base, series))
+        built = build(repo, checkout.base, series, before)
         _check_ours(checkout, branch_tip, built, repo)
         changes = _changes(checkout, series, built, repo)
     check_clean(checkout, series, changes)
     refs = plan_refs(checkout, built.tip, branch_tip)
     moves = bool(changes or refs.differ)
     if moves and not dry_run:
-        _write(checkout, _writes(checkout.repo, built, changes), changes, refs)
+        pinned = {str(chain.points[0]): before[path] for path, chain in chains(series).items()}
+        _write(checkout, _writes(checkout.repo, {**pinned, **built.blobs}, changes), changes, refs)
     return (checkout if dry_run else _moved(checkout, series, built, refs)), moves
 
 
@@ -112,9 +114,9 @@ def _changes(checkout: Checkout, series: Series, built: Built, repo: Repository)
     )
 
 
-def _writes(repo: Repository, built: Built, changes: Sequence[Change]) -> list[Write]:
+def _writes(repo: Repository, read_already: Mapping[str, bytes | None], changes: Sequence[Change]) -> list[Write]:
     wanted = {entry.blob for change in changes for entry in (change.old, change.new) if entry}
-    known = dict(built.blobs)
+    known = dict(read_already)
     read = read_objects(repo, sorted(wanted - known.keys()))
     lost = [blob for blob, found in read.items() if found is None]
     if lost:
