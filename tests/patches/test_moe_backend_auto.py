@@ -337,7 +337,7 @@ def test_upstreams_own_auto_kernel_asserts_that_a_rank_has_all_experts(standing:
 def test_only_a_user_who_names_the_runner_gets_the_fp4_all_gather_with_dp_attention(
     standing: rig.Standing, resolve: Resolve, card: rig.Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under it, models that still all-reduce after the experts (Qwen2-MoE, MiniMax-M2, ...) add up other tokens'."""
+    """Under it, models that all-reduce after the experts all the same (Qwen2-MoE, MiniMax-M2) mix up their tokens."""
     utils = standing.module("sglang.srt.layers.moe.utils")
     monkeypatch.setattr(utils, "is_dp_attention_enabled", lambda: True)
     monkeypatch.setattr(utils, "get_moe_expert_parallel_world_size", lambda: 8)
