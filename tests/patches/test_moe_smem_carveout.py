@@ -22,6 +22,9 @@ from sm120_overlay.serving.nvcc.compile import CompileError, Output, Unit, compi
 
 # cutlass::arch::sm120_smem_capacity_bytes: what a block can opt in to on compute capability 12.0.
 LIMIT_BYTES = 101_376
+# What the known four ask for with two stages, and the most that any SM120 kernel then asks for.
+TWO_STAGES_BYTES = 74_752
+LARGEST_BYTES = 98_304
 
 NV_INTERNAL = "flashinfer/data/csrc/nv_internal"
 LAUNCHERS = f"{NV_INTERNAL}/tensorrt_llm/kernels/cutlass_kernels/moe_gemm/launchers"
@@ -190,6 +193,14 @@ def test_every_generated_sm120_kernel_fits_in_shared_memory(
     sizes = {one: launched()[one].bytes for one in sm120}
     above = {str(one): size for one, size in sizes.items() if size > LIMIT_BYTES}
     assert above == {}, f"more than {LIMIT_BYTES} B"
+
+
+def test_the_known_four_have_two_stages_and_the_largest_kernel_is_the_known_one(
+    launched: Callable[[], dict[Instance, Launched]], sm120: list[Instance]
+) -> None:
+    sizes = {str(one): launched()[one].bytes for one in sm120}
+    assert {one: sizes[one] for one in _known_to_overflow()} == dict.fromkeys(_known_to_overflow(), TWO_STAGES_BYTES)
+    assert max(sizes.values()) == LARGEST_BYTES
 
 
 def test_without_the_carveout_the_assertion_refuses_exactly_the_known_four(

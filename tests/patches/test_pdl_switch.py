@@ -1,7 +1,7 @@
 """pdl-switch: on SM12x, nothing whose kernel cannot wait is launched with PDL unless the user says so.
 
 A kernel launched with programmatic dependent launch may start before its inputs are written and must wait for them
-itself; CUTLASS 4.2.1 compiles no wait into FlashInfer 0.6.3's SM120 GEMMs (the last test here).
+itself; CUTLASS 4.2.1 compiles no wait into FlashInfer 0.6.3's SM120 GEMMs (the last tests here).
 
 The launchers are judged by running them: their host code is the tree's own, on a CUDA runtime that records launches.
 Their kernels are compiled for compute_100a, where CUTLASS leaves SM120 kernels empty: for sm_120a they take
@@ -16,9 +16,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CalledProcessError
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sm120_overlay.serving.flashinfer import INCLUDES, capability, import_flashinfer
 from sm120_overlay.serving.nvcc.compile import CompileError, Output, Unit, compile_unit, run_program
@@ -36,7 +38,19 @@ LAUNCHES = [(FP4, "device_kernel"), (FP8, "compute_sm120_cutlass_group_gemm_args
 Capability = tuple[int, int]
 SM12X: list[Capability] = [(12, 0), (12, 1)]
 # What 0.6.3 answers elsewhere: PDL came with Hopper.
-ELSEWHERE: list[tuple[Capability, bool]] = [((10, 0), True), ((10, 3), True), ((9, 0), True), ((8, 9), False)]
+ELSEWHERE: list[tuple[Capability, bool]] = [
+    ((11, 0), True),
+    ((10, 3), True),
+    ((10, 0), True),
+    ((9, 0), True),
+    ((8, 9), False),
+]
+# Only "1" switches PDL on.
+OFF: list[str | None] = [None, "", "0", "true", " 1", "1 ", "01", "11"]
+
+# The switch's C++ twin, and the only files that may know of it.
+CPP_SWITCH = b"sm12x_pdl_enabled"
+CPP_SWITCH_FILES = {"cutlass_utils.cuh", FP4, FP8}
 
 
 @pytest.fixture
@@ -86,7 +100,7 @@ def _launches(tree: Path, environment: dict[str, str]) -> list[tuple[str, str, b
 
 
 @pytest.mark.parametrize("seen", SM12X)
-@pytest.mark.parametrize("value", [None, "0", ""])
+@pytest.mark.parametrize("value", OFF)
 def test_sm12x_has_no_pdl_by_default(
     supports_pdl: Callable[[Capability], bool],
     set_switch: Callable[[str | None], None],
@@ -105,6 +119,52 @@ def test_sm12x_has_pdl_by_the_switch(
     assert supports_pdl(seen) is True
 
 
+@pytest.mark.parametrize("seen", SM12X)
+@pytest.mark.parametrize("value", [None, "1"])
+def test_an_answer_for_a_device_stays_when_the_variable_changes(
+    tree: Path, tmp_path: Path, set_switch: Callable[[str | None], None], seen: Capability, value: str | None
+) -> None:
+    """So a process's kernels do not differ by when they were first asked for."""
+    import_flashinfer(tree, tmp_path)
+    device_support_pdl = sys.modules["flashinfer.utils"].device_support_pdl
+    device = torch.device("cuda", 0)
+    with capability(*seen):
+        set_switch(value)
+        first = device_support_pdl(device)
+        set_switch("1" if value is None else None)
+        assert device_support_pdl(device) is first
+
+
+@pytest.mark.parametrize(
+    ("seen", "value", "expected"), [((12, 0), None, False), ((12, 0), "1", True), ((10, 0), None, True)]
+)
+def test_fused_moe_that_is_not_told_gets_the_switchs_answer(
+    tree: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    set_switch: Callable[[str | None], None],
+    seen: Capability,
+    value: str | None,
+    expected: bool,
+) -> None:
+    """FlashInfer's own cutlass_fused_moe, on fake CUDA tensors and a module that records what it is given."""
+    import_flashinfer(tree, tmp_path)
+    core = sys.modules["flashinfer.fused_moe.core"]
+    asked: list[bool] = []
+    module = SimpleNamespace(cutlass_fused_moe=lambda *_, enable_pdl, **__: asked.append(enable_pdl))
+    monkeypatch.setattr(core, "get_cutlass_fused_moe_module", lambda _arch: module)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: seen)
+    set_switch(value)
+    tokens, experts, hidden, top_k = 4, 8, 16, 2
+    with FakeTensorMode(), capability(*seen):
+        rows, chosen, first, second = (
+            torch.empty(shape, device="cuda:0")
+            for shape in ((tokens, hidden), (tokens, top_k), (experts, 2 * hidden, hidden), (experts, hidden, hidden))
+        )
+        core.cutlass_fused_moe(rows, chosen, chosen, first, second, torch.bfloat16, [])
+    assert asked == [expected]
+
+
 @pytest.mark.parametrize(("seen", "upstream"), ELSEWHERE)
 @pytest.mark.parametrize("value", [None, "0", "1"])
 def test_other_capabilities_answer_as_upstream_whatever_the_switch(
@@ -118,7 +178,7 @@ def test_other_capabilities_answer_as_upstream_whatever_the_switch(
     assert supports_pdl(seen) is upstream
 
 
-@pytest.mark.parametrize("value", [None, "0", ""])
+@pytest.mark.parametrize("value", OFF)
 def test_launchers_that_never_ask_launch_without_pdl_by_default(tree: Path, value: str | None) -> None:
     launches = _launches(tree, {} if value is None else {SWITCH: value})
     assert [launcher for launcher, _, _ in launches] == [launcher for launcher, _ in LAUNCHES]
@@ -135,15 +195,40 @@ def test_launchers_that_never_ask_launch_with_pdl_by_the_switch(tree: Path) -> N
         assert pdl, f"{launcher} launched {kernel[:90]} without PDL"
 
 
-def test_these_kernels_cannot_wait_which_is_why_the_switch_is_needed(tree: Path) -> None:
-    """As the device pass for sm_120a sees them. When this fails, CUTLASS has learnt to wait: drop the patch."""
-    unit = Unit(PROBE.read_text(), tree, INCLUDES, Output.PREPROCESSED, MODULE_FLAGS)
+def test_the_cpp_switch_is_known_only_to_sm12x_launchers(tree: Path) -> None:
+    """Where it is there at all: that it is, the launches above say."""
+    files = [file for file in (tree / "flashinfer").rglob("*") if file.is_file() and CPP_SWITCH in file.read_bytes()]
+    assert {file.name for file in files} in (set(), CPP_SWITCH_FILES)
+    assert len(files) in (0, len(CPP_SWITCH_FILES))
+
+
+def _preprocessed(tree: Path, *flags: str) -> str:
+    """The two GEMMs' sources as the device pass for sm_120a sees them."""
     try:
-        text = compile_unit(unit).read_text()
+        unit = Unit(PROBE.read_text(), tree, INCLUDES, Output.PREPROCESSED, (*MODULE_FLAGS, *flags))
+        return compile_unit(unit).read_text()
     except CompileError as error:
         pytest.fail(str(error))
-    bodies = re.findall(r"void wait_on_dependent_grids\(\)\s*\{([^}]*)\}", text)
-    assert [body.strip() for body in bodies] == [""], "CUTLASS's wait is not empty"
+
+
+def _cutlass_waits(text: str) -> list[str]:
+    """The bodies of CUTLASS's wait."""
+    return [body.strip() for body in re.findall(r"void wait_on_dependent_grids\(\)\s*\{([^}]*)\}", text)]
+
+
+def test_these_kernels_cannot_wait_which_is_why_the_switch_is_needed(tree: Path) -> None:
+    """When this fails, CUTLASS has learnt to wait: the GEMM half may go; the argument kernel and XQA MLA still need
+    the switch.
+    """
+    text = _preprocessed(tree)
+    assert _cutlass_waits(text) == [""], "CUTLASS's wait is not empty"
     # The other one is the CUDA header's cudaGridDependencySynchronize, which nothing calls.
     assert text.count("griddepcontrol.wait") == 1
     assert text.count("cudaGridDependencySynchronize") == 1
+
+
+def test_a_wait_is_seen_where_cutlass_is_told_to_compile_one(tree: Path) -> None:
+    """The control of the test above."""
+    text = _preprocessed(tree, "-DCUTLASS_ENABLE_GDC_FOR_SM100")
+    assert _cutlass_waits(text) == ['asm volatile("griddepcontrol.wait;");']
+    assert text.count("griddepcontrol.wait") == 2

@@ -6,6 +6,7 @@ Each check refuses one thing by name, and says what to do about it. Nothing here
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..errors import Refused
 from .blobs import blob_id
@@ -105,6 +106,7 @@ def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
     found = read_file(file)
     blob = None if found is None else blob_id(found)
     if blob == (head.blob if head else None):
+        _check_mode(repo, file, head)
         return
     if head is None:
         raise Refused(
@@ -119,6 +121,15 @@ def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
     raise Refused(
         f"{file} was edited: expected blob {head.blob}, as checked out, found {blob or 'no file'}.", COMMIT_OR_STASH
     )
+
+
+def _check_mode(repo: Repository, file: Path, head: Entry | None) -> None:
+    """Nor was the file made executable (or no longer so), where git looks at that."""
+    if head is None or bool(file.stat().st_mode & 0o100) == (head.mode == "100755"):
+        return
+    _, out, _ = attempt(repo, "config", "--type=bool", "core.fileMode")
+    if out.strip() != b"false":
+        raise Refused(f"{file} was edited: expected mode {head.mode}, as checked out.", COMMIT_OR_STASH)
 
 
 def _named(entry: Entry | None) -> str:

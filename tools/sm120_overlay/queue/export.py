@@ -16,7 +16,7 @@ from .home import Home
 from .mail import FIRST, parse_patch
 from .patch import Edit
 from .pins import Pin
-from .series import OVERLAY_MODE
+from .series import OVERLAY_MODE, series_names
 from .transaction import FOLDER, Workplace, Write, locked, read_file, recover, transact
 
 FORM = (
@@ -118,8 +118,8 @@ def changes(home: Home, checkout: Checkout, exported: Exported) -> list[Write]:
     pin = checkout.pin
     folder = home.patches(pin.line, pin.upstream).relative_to(home.root)
     wanted: dict[str, bytes | None] = {str(folder / name): data for name, data in exported.files.items()}
-    listed = read_file(home.root / folder / "series") or b""
-    for slug in listed.decode().split():
+    listing = home.root / folder / "series"
+    for slug in series_names(listing) if listing.is_file() else []:
         wanted.setdefault(str(folder / f"{slug}.patch"), None)
     overlay = home.overlay(pin.upstream).relative_to(home.root)
     wanted |= {str(overlay / path): data for path, data in _overlay_changes(home, pin, exported).items()}

@@ -38,6 +38,8 @@ SETTINGS = {
     "format.signOff": "false",
     "gc.auto": "0",
     "i18n.commitEncoding": "UTF-8",
+    "init.defaultObjectFormat": "sha1",
+    "init.defaultRefFormat": "files",
     "i18n.logOutputEncoding": "UTF-8",
     "log.showSignature": "false",
     "maintenance.auto": "false",
@@ -148,9 +150,11 @@ def _as_file(data: bytes) -> Iterator[BinaryIO | None]:
 
 
 def last_words(err: str, code: int) -> str:
-    """git's own last sentence about what went wrong."""
-    lines = [line.removeprefix("fatal: ").removeprefix("error: ").rstrip(".") for line in err.splitlines() if line]
-    return lines[-1] if lines else f"exit code {code}"
+    """git's own sentence about what went wrong, without its advice."""
+    lines = [line for line in err.splitlines() if line.strip()]
+    marked = [line for line in lines if line.startswith(("fatal: ", "error: "))]
+    said = (marked or lines[-1:] or [f"exit code {code}"])[0]
+    return said.removeprefix("fatal: ").removeprefix("error: ").strip().rstrip(".")
 
 
 @dataclass(frozen=True)
@@ -236,8 +240,8 @@ def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = N
 
 def commit_exists(repo: Repository, commit: str) -> bool:
     """Whether the repository holds the commit and its tree."""
-    code, _, _ = attempt(repo, "cat-file", "-e", f"{commit}^{{tree}}")
-    return code == 0
+    out = run(repo, "cat-file", "--batch-check", stdin=f"{commit}^{{tree}}\n".encode())
+    return not out.endswith(b" missing\n")
 
 
 @dataclass(frozen=True)

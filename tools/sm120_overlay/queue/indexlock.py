@@ -74,15 +74,17 @@ def write_index(
 
 
 def restore_entries(repo: Repository, index: Path, folder: Path, entries: Mapping[str, Sequence[str] | None]) -> None:
-    """Puts index entries back when a cut run is undone: path → mode and blob (None: not in the index)."""
+    """Puts index entries back when a run is undone: path → mode and blob (None: not in the index). Takes the lock."""
     rows = [
         os.fsencode(f"{mode} {blob} 0\t{path}") + b"\0"
         for path, (mode, blob) in ((path, entry or ("0", "0" * 40)) for path, entry in entries.items())
     ]
-    ready = folder / "index"
-    shutil.copyfile(index, ready)
-    run(repo, "update-index", "-z", "--index-info", stdin=b"".join(rows), env={"GIT_INDEX_FILE": str(ready)})
-    os.replace(ready, index)
+    unlock_index(index, folder)  # our own, and with it our copy, which may be the very index by now
+    with index_locked(index, folder):
+        ready = folder / "index"
+        shutil.copyfile(index, ready)
+        run(repo, "update-index", "-z", "--index-info", stdin=b"".join(rows), env={"GIT_INDEX_FILE": str(ready)})
+        os.replace(ready, index)
 
 
 def _staged(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -> Path:

@@ -25,6 +25,7 @@ from .series import Series, chains, contents
 from .transaction import FOLDER, Workplace, Write, check_folders, read_file, recover, transact
 
 MANIFEST = "manifest.json"
+SCHEMA = 1
 UNCHECKED = 0b01  # a .pyc that Python never compares with its source (PEP 552)
 
 
@@ -67,7 +68,9 @@ def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> In
     manifest = package.info / FOLDER / MANIFEST
     try:
         said = json.loads(manifest.read_bytes()) if manifest.is_file() else None
-    except ValueError:
+        if said is not None and said["schema"] != SCHEMA:
+            raise ValueError(said["schema"])
+    except (ValueError, KeyError, TypeError):
         raise Refused(
             f"{manifest}: expected what an earlier apply wrote, and it cannot be read.", reinstall(package)
         ) from None
@@ -210,8 +213,15 @@ def _manifest(
         for path, (before, after) in sorted(touched.items())
     }
     pin = target.pin
-    said = {"schema": 1, "line": pin.line, "upstream": pin.upstream, "version": pin.version, "digest": series.digest,
-            "patches": _listed(series), "files": files}  # fmt: skip
+    said = {
+        "schema": SCHEMA,
+        "line": pin.line,
+        "upstream": pin.upstream,
+        "version": pin.version,
+        "digest": series.digest,
+        "patches": _listed(series),
+        "files": files,
+    }
     return json.dumps(said, indent=1).encode() + b"\n"
 
 
@@ -309,7 +319,8 @@ def _check_compiled(source: Path) -> None:
 
 
 def _installed(target: Installed, path: str) -> str:
-    found = target.pin.installed_path(path)
+    known = target.files.get(path)  # as it was mapped when it was patched
+    found = str(known["installed"]) if known else target.pin.installed_path(path)
     if found is None:
         raise Refused(f"{path} has no place in {target.package.name}.", "A series may touch only paths that map.")
     return found

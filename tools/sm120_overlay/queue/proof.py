@@ -34,6 +34,7 @@ TREE = "SM120_OVERLAY_TREE"
 LIMIT_S = 1800  # of one trial; a cold nvcc proof takes two minutes on two cores
 PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}  # a verdict depends on no plugin of the user's
 ASSERTIONS = ("AssertionError", "Failed")  # the second is pytest.fail and pytest.raises
+ENDED = (0, 1, 5)  # pytest's exit codes of a run that came to its end: passed, failed, nothing collected
 BOOT = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -175,11 +176,17 @@ def _run(home: Home, trial: _Trial, test: str, tree: Path) -> Verdict:
                 timeout=LIMIT_S, check=False,
             )  # fmt: skip
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            rows = json.loads(out.read_bytes())["rows"] if out.is_file() else None
+            rows = _rows(json.loads(out.read_bytes())) if out.is_file() else None
         except subprocess.TimeoutExpired:
             rows, said = None, [f"it did not end within {LIMIT_S} s"]
     outcome, detail = outcome_of(rows, home.root / test, said)
     return Verdict(outcome == trial.expected, outcome, test, round(time.monotonic() - started, 1), detail)
+
+
+def _rows(said: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What was written down of a run that came to its end; None where pytest was stopped or broke."""
+    uncollected = any(row["when"] == "collect" for row in said["rows"])
+    return list(said["rows"]) if uncollected or said["code"] in ENDED else None
 
 
 def outcome_of(rows: list[dict[str, Any]] | None, test: Path, said: Sequence[str]) -> tuple[str, str]:
@@ -194,10 +201,8 @@ def outcome_of(rows: list[dict[str, Any]] | None, test: Path, said: Sequence[str
         return "error", f"{test.name} holds no test"
     for row in rows:
         if row["outcome"] == "failed" and not _asserted(row, test):
-            return (
-                "error",
-                f"{row['test']}: {row['exception']} in {Path(row['file']).name or row['when']}: {row['detail']}",
-            )
+            where = Path(row.get("file", "")).name or row["when"]
+            return "error", f"{row['test']}: {row.get('exception')} in {where}: {row.get('detail')}"
     failed = [row for row in rows if row["outcome"] == "failed"]
     if failed:
         return "failed", f"{failed[0]['test']}: {failed[0]['detail']}"
@@ -209,15 +214,17 @@ def outcome_of(rows: list[dict[str, Any]] | None, test: Path, said: Sequence[str
 
 def _asserted(row: Mapping[str, Any], test: Path) -> bool:
     """Whether the failure is an assertion of the test itself."""
-    here = Path(row["file"]).name == test.name
-    return row["when"] == "call" and row["exception"] in ASSERTIONS and here
+    here = Path(row.get("file", "")).name == test.name
+    return row["when"] == "call" and row.get("exception") in ASSERTIONS and here
 
 
 def _ground(home: Home, facts: Mapping[str, str]) -> str:
     """A hash of what every verdict stands on: our serving code, the tests' shared files, what is installed."""
     named = hashlib.sha256(sys.version.encode())
-    for file in (*sorted((PACKAGE / "serving").rglob("*.py")), Path(__file__).with_name("trial.py")):
-        named.update(file.read_bytes())
+    serving = (file for file in sorted((PACKAGE / "serving").rglob("*")) if "__pycache__" not in file.parts)
+    ours = (PACKAGE / "queue" / "proof.py", PACKAGE / "queue" / "trial.py")
+    for file in (*(file for file in serving if file.is_file()), *ours):
+        named.update(str(file.relative_to(PACKAGE)).encode() + b"\0" + file.read_bytes())
     for file in sorted((home.root / "tests" / "patches").iterdir()):
         if file.is_file() and not file.name.startswith("test_"):
             named.update(file.name.encode() + file.read_bytes())

@@ -85,16 +85,16 @@ def contents(series: Series, base: Mapping[str, bytes | None]) -> list[dict[str,
     return steps
 
 
-def observed_digest(series: Series, found: Mapping[str, str | None]) -> str:
+def observed_digest(series: Series, found: Mapping[str, str | None], more: Mapping[str, Chain] | None = None) -> str:
     """The digest of what a target holds: of the touched files, those that differ from the pin.
 
     Args:
-        found: touched path → blob id now (None: no such file).
+        found: path → blob id now (None: no such file).
+        more: files that count besides those the series touches.
     """
+    counted = {**(more or {}), **chains(series)}
     changed = {
-        path: (chain.mode, found.get(path))
-        for path, chain in chains(series).items()
-        if found.get(path) != chain.points[0]
+        path: (chain.mode, found.get(path)) for path, chain in counted.items() if found.get(path) != chain.points[0]
     }
     return digest(series.pin.base, changed)
 
@@ -107,7 +107,7 @@ def load_series(home: Home, pin: Pin) -> Series:
     """
     folder = home.patches(pin.line, pin.upstream)
     listing = folder / "series"
-    names = _names(listing) if listing.is_file() else []
+    names = series_names(listing) if listing.is_file() else []
     patches = []
     for name in names:
         patch = read_patch(folder / f"{name}.patch")
@@ -120,7 +120,8 @@ def load_series(home: Home, pin: Pin) -> Series:
     return Series(pin, tuple(patches))
 
 
-def _names(listing: Path) -> list[str]:
+def series_names(listing: Path) -> list[str]:
+    """The slugs in a `series` file, in order."""
     try:
         return listing.read_text(encoding="utf-8").split()
     except UnicodeDecodeError as error:

@@ -134,7 +134,7 @@ def _from_git(pin: Pin, say: Say) -> Source:
 
 
 def _show_received(update: Callable[[int, int], None], text: str) -> None:
-    for found in re.findall(r"Receiving objects: +(\d+)%", text):
+    for found in re.findall(r"(\d+)%", text):
         update(int(found), 100)
 
 

@@ -6,7 +6,7 @@ whose files are all before it is pending; one with some of each was cut by an in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,20 +32,26 @@ class PatchState:
     commit: str | None = None
 
 
-def patch_states(series: Series, found: Mapping[str, str | None]) -> tuple[PatchState, ...]:
+def patch_states(
+    series: Series, found: Mapping[str, str | None], shown: Callable[[str], str] = str
+) -> tuple[PatchState, ...]:
     """The state of every patch of `series`.
 
     Args:
         found: touched path → blob id on the target (None: no such file).
+        shown: how a reason names a path.
     """
     known = chains(series)
     return tuple(
-        _state(patch.slug, {edit.path: known[edit.path] for edit in patch.edits}, found) for patch in series.patches
+        _state(patch.slug, {edit.path: known[edit.path] for edit in patch.edits}, found, shown)
+        for patch in series.patches
     )
 
 
-def _state(slug: str, files: Mapping[str, Chain], found: Mapping[str, str | None]) -> PatchState:
-    drifted = [_drift(path, chain, found.get(path)) for path, chain in files.items()]
+def _state(
+    slug: str, files: Mapping[str, Chain], found: Mapping[str, str | None], shown: Callable[[str], str]
+) -> PatchState:
+    drifted = [_drift(shown(path), chain, found.get(path)) for path, chain in files.items()]
     reasons = [reason for reason in drifted if reason]
     if reasons:
         return PatchState(slug, State.DRIFTED, "; ".join(reasons))
@@ -54,7 +60,7 @@ def _state(slug: str, files: Mapping[str, Chain], found: Mapping[str, str | None
         return PatchState(slug, State.APPLIED)
     if not any(reached.values()):
         return PatchState(slug, State.PENDING)
-    missing = ", ".join(path for path, there in reached.items() if not there)
+    missing = ", ".join(shown(path) for path, there in reached.items() if not there)
     return PatchState(slug, State.INTERRUPTED, f"not yet in {missing}")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .blobs import digest
 from .checkout import Checkout, observe_files
 from .git import Entry, diff_trees
 from .installed import Installed, hidden_patches, observe_installed
-from .series import Chain, Series, chains
+from .series import Chain, Series, chains, observed_digest
 from .state import PatchState, State, patch_states
 
 Target = Checkout | Installed
@@ -52,11 +53,14 @@ def inspect(target: Target, series: Series, selected: Series, moved: bool = Fals
     carried = {} if moved else _carried(target)
     extra = {path: Chain(mode, (blob,), ()) for path, (mode, blob, _) in carried.items() if path not in known}
     found |= _observe(target, sorted(extra))
-    older = {
-        path for path, (_, _, blob) in carried.items() if path in known and _strange(known[path], found[path], blob)
-    }
+    ours = isinstance(target, Installed) or all(commit.ours for commit in target.commits)
+    strange = (path for path, (_, _, blob) in carried.items() if path in known and found[path] == blob)
+    older = {path for path in strange if ours and found[path] not in known[path].points}
+    others = sorted(path for path, chain in extra.items() if found[path] != chain.points[0])
     hidden = hidden_patches(target, series) if isinstance(target, Installed) else {}
-    states = _explained(target, series, older, patch_states(series, {**found, **_at_pin(known, older)}), hidden)
+    states = _explained(
+        target, series, older, patch_states(series, {**found, **_at_pin(known, older)}, partial(_shown, target)), hidden
+    )
     return Report(
         upstream=series.pin.upstream,
         version=series.pin.version,
@@ -65,10 +69,10 @@ def inspect(target: Target, series: Series, selected: Series, moved: bool = Fals
         kind="checkout" if isinstance(target, Checkout) else "installed",
         base=target.base if isinstance(target, Checkout) else f"{target.package.version} {target.package.tag}",
         head=target.head if isinstance(target, Checkout) else None,
-        digest=_digest(series, known | extra, found),
+        digest=observed_digest(series, found, extra),
         expected_digest=selected.digest,
         patches=states,
-        note=_note(target),
+        note=_note(target, others),
         hidden=any(state.slug in hidden and state.state is State.APPLIED for state in states),
     )
 
@@ -81,34 +85,40 @@ def absent_report(series: Series, selected: Series, path: Path) -> Report:
     return Report(pin.upstream, pin.version, pin.line, path, "checkout", None, None, bare, selected.digest, states)
 
 
+def _shown(target: Target, path: str) -> str:
+    """A repository path as it is on the target."""
+    return str(target.pin.installed_path(path)) if isinstance(target, Installed) else path
+
+
 def _at_pin(known: Mapping[str, Chain], older: set[str]) -> dict[str, str | None]:
     """An older series of ours counts as the pin: none of this series' patches is on those files."""
     return {path: known[path].points[0] for path in older}
 
 
-def _note(target: Target) -> str | None:
-    """What a reader of the states must know of a checkout besides."""
-    if isinstance(target, Installed) or not target.commits or target.branch == target.ours:
-        return None
-    theirs = sum(not commit.ours for commit in target.commits)
-    return (
-        f"HEAD {target.head[:12]} is {len(target.commits)} commits after the pin {target.pin.tag}, {theirs} of them "
-        f"not ours"
-        if theirs
-        else None
-    )
-
-
-def _strange(chain: Chain, found: str | None, carried: str | None) -> bool:
-    """Whether the file is what an older series of ours left, at no point of this series' chain."""
-    return found == carried and found not in chain.points
+def _note(target: Target, others: list[str]) -> str | None:
+    """What a reader of the states must know besides: commits of others, and changed files that no patch touches."""
+    said = []
+    commits = target.commits if isinstance(target, Checkout) else ()
+    theirs = sum(not commit.ours for commit in commits)
+    if theirs:
+        said.append(
+            f"HEAD {commits[-1].id[:12]} is {len(commits)} commits after the pin {target.pin.tag}, "
+            f"{theirs} of them not ours"
+        )
+    if others:
+        source = "commits above the pin" if theirs else "an older series of ours (apply takes it off)"
+        said.append(f"{', '.join(others)} changed by {source}")
+    return "; ".join(said) or None
 
 
 def _carried(target: Target) -> dict[str, tuple[str, str | None, str | None]]:
-    """Path → declared mode, pinned blob and carried blob, of what a series of ours (any version) changed there."""
+    """Path → declared mode, pinned blob and carried blob, of what an earlier apply or any commit changed there.
+
+    On a checkout only files that have a place in the package count: the rest does not run.
+    """
     if isinstance(target, Installed):
         return {path: (entry["mode"], entry["original"], entry["blob"]) for path, entry in target.files.items()}
-    if not target.commits or not all(commit.ours for commit in target.commits):
+    if not target.commits:
         return {}
     changes = diff_trees(target.repo, target.base, target.head)
     return {
@@ -118,6 +128,7 @@ def _carried(target: Target) -> dict[str, tuple[str, str | None, str | None]]:
             change.new.blob if change.new else None,
         )
         for change in changes
+        if target.pin.installed_path(change.path)
     }
 
 
@@ -125,11 +136,6 @@ def _observe(target: Target, paths: list[str]) -> dict[str, str | None]:
     if isinstance(target, Checkout):
         return observe_files(target.repo.path, paths)
     return observe_installed(target, paths)
-
-
-def _digest(series: Series, known: Mapping[str, Chain], found: Mapping[str, str | None]) -> str:
-    changed = {path: (chain.mode, found[path]) for path, chain in known.items() if found[path] != chain.points[0]}
-    return digest(series.pin.base, changed)
 
 
 def _explained(
@@ -141,16 +147,10 @@ def _explained(
     touched = {patch.slug: {edit.path for edit in patch.edits} for patch in series.patches}
     explained = []
     for state in states:
-        reason = OLDER if touched[state.slug] & older and state.state is State.PENDING else state.reason
-        applied = state.state is State.APPLIED
+        if touched[state.slug] & older and state.state is not State.DRIFTED:
+            state = PatchState(state.slug, State.PENDING, OLDER)  # noqa: PLW2901 - what the files alone cannot tell
+        applied, reason = state.state is State.APPLIED, state.reason
         if isinstance(target, Installed):
-            reason = hidden.get(state.slug) if applied else _where_installed(target, touched[state.slug], reason)
+            reason = hidden.get(state.slug) if applied else reason
         explained.append(replace(state, commit=commits.get(state.slug) if applied else None, reason=reason))
     return tuple(explained)
-
-
-def _where_installed(target: Installed, paths: set[str], reason: str | None) -> str | None:
-    """The reason with repository paths as they are in the package."""
-    for path in paths if reason else ():
-        reason = str(reason).replace(path, str(target.pin.installed_path(path)))
-    return reason

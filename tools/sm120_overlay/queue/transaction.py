@@ -23,6 +23,7 @@ from .blobs import blob_id
 
 Undo = Callable[[dict[str, Any]], None]
 FOLDER = "sm120-overlay"
+SCHEMA = 1
 TEMPORARY = ".sm120-overlay-partial"
 
 
@@ -89,7 +90,7 @@ def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> No
         if write.before is not None:
             (kept / str(number)).write_bytes(write.before)
         files.append(_entry(place, write))
-    replace_file(place.journal, json.dumps({"schema": 1, "files": files, "note": note}).encode(), durable=True)
+    replace_file(place.journal, json.dumps({"schema": SCHEMA, "files": files, "note": note}).encode(), durable=True)
 
 
 def _entry(place: Workplace, write: Write) -> dict[str, Any]:
@@ -168,13 +169,14 @@ def recover(place: Workplace, undo: Undo, done: Callable[[dict[str, Any]], bool]
 
 
 def _read_journal(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except ValueError:
-        raise Refused(
-            f"{path}: the journal of a run that was cut cannot be read.",
-            f"What its files held before lies in {path.parent / 'before'}: compare, then remove {path.parent}.",
-        ) from None
+    with suppress(ValueError, KeyError, TypeError):
+        said = json.loads(path.read_bytes())
+        if said["schema"] == SCHEMA:
+            return dict(said)
+    raise Refused(
+        f"{path}: the journal of a run that was cut cannot be read by this version.",
+        f"What its files held before lies in {path.parent / 'before'}: compare, then remove {path.parent}.",
+    )
 
 
 def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | None:
@@ -190,7 +192,13 @@ def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | Non
             f"and it is now {_id(now)}.",
             f"Put the file back as it was ({place.folder / 'before' / str(number)}), then run again.",
         )
-    before = None if entry["before"] is None else (place.folder / "before" / str(number)).read_bytes()
+    kept = place.folder / "before" / str(number)
+    before = None if entry["before"] is None else read_file(kept)
+    if _id(before) != entry["before"]:
+        raise Refused(
+            f"{kept}: expected what {path} held before a run was cut, blob {entry['before']}, found {_id(before)}.",
+            f"Restore {path} from its source (git checkout, or a reinstallation), then remove {place.folder}.",
+        )
     return Write(entry["path"], now, before, entry["mode"])
 
 

@@ -7,7 +7,6 @@ From that `proof` tells a failed assertion about behaviour from an import that b
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,3 @@ def main(argv: list[str]) -> int:
     code = pytest.main([*options, "--rootdir", str(Path(test).parent), test], plugins=[recorder])
     Path(out).write_text(json.dumps({"code": int(code), "rows": recorder.rows}), encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

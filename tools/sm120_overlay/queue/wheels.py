@@ -55,10 +55,9 @@ def _download(pin: Pin, wheel: Wheel, folder: Path) -> None:
     wanted.unlink()
     if code:
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {code}"
-        todo = "Check the network and pip's index settings, or name another source with --source."
         raise Missing(
             f"{pin.distribution} {pin.version} ({wheel.tag}) could not be downloaded: {why}.",
-            f"{sys.executable} -m ensurepip" if "No module named pip" in why else todo,
+            "Check the network and pip's index settings, or name another source with --source.",
         )
 
 
@@ -77,9 +76,13 @@ def _run(command: list[str], title: str) -> tuple[int, list[str]]:
 
 def _bar() -> str:
     """The kind of progress that pip can tell a program (since 24.1)."""
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return "raw" if tuple(int(part) for part in version("pip").split(".")[:2]) >= (24, 1) else "off"
+    try:
+        numbers = re.findall(r"\d+", version("pip"))
+    except PackageNotFoundError:
+        raise Missing(f"pip is not installed for {sys.executable}.", f"{sys.executable} -m ensurepip") from None
+    return "raw" if tuple(map(int, numbers[:2])) >= (24, 1) else "off"
 
 
 def _platform(tag: str) -> list[str]:

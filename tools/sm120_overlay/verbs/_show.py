@@ -26,7 +26,7 @@ def as_json(found: Report) -> dict[str, Any]:
     }
 
 
-def show_target(found: Report, expected: bool = True) -> None:
+def show_target(found: Report) -> None:
     """The table of one target."""
     base = short(found.base or "not made yet")
     title = f"{found.upstream} {found.version} (line {found.line}, {found.kind}, {base})  {found.path}"
@@ -35,7 +35,7 @@ def show_target(found: Report, expected: bool = True) -> None:
     ]
     report.show_table(title, ("patch", "state", "commit", "reason"), rows)
     said = "as expected" if found.digest == found.expected_digest else f"expected {found.expected_digest}"
-    report.show(f"  digest {found.digest} ({said})" if expected else f"  digest {found.digest}")
+    report.show(f"  digest {found.digest} ({said})")
     if found.note:
         report.show(f"  note: {found.note}")
 

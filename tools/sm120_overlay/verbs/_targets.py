@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,19 +14,36 @@ from ..queue.git import Repository
 from ..queue.home import command
 from ..queue.installed import Installed, open_installed, recover_installed
 from ..queue.move import recover_checkout
+from ..queue.pins import Pin
+from ..queue.series import Series
 from ..queue.target import Report, Target, inspect
 from ..queue.transaction import FOLDER, Workplace, locked
 from ._options import RUNNING, Wanted
 
 
 @contextmanager
-def writing(asked: Wanted, paths: Sequence[Path], installed: str | None) -> Iterator[list[Target]]:
-    """The targets, each locked, and recovered where a run on it was cut."""
+def writing(asked: Wanted, paths: Sequence[Path], installed: str | None, dry_run: bool) -> Iterator[list[Target]]:
+    """The targets, each locked, and recovered where a run on it was cut (a dry run refuses such a one)."""
     with ExitStack() as stack:
+        if dry_run:
+            targets = reading(asked, paths, installed)
+            for target in targets:
+                stack.enter_context(locked(target.place.folder))
+                _check_whole(target)
+            yield targets
+            return
         if installed:
             yield [_held_package(stack, target) for target in open_packages(asked, installed)]
         else:
             yield _chosen(asked, [_held_checkout(stack, asked, path) for path in paths])
+
+
+def _check_whole(target: Target) -> None:
+    if target.place.journal.is_file():
+        raise Refused(
+            f"{target.place.root}: a run was cut here, and looking alone cannot undo it.",
+            "Run it without --dry-run; that undoes the cut run first.",
+        )
 
 
 def _held_checkout(stack: ExitStack, asked: Wanted, path: Path) -> Checkout:
@@ -107,15 +124,21 @@ def existing_folders(asked: Wanted, into: Path | None) -> list[Path]:
     return folders
 
 
-def reports(asked: Wanted, targets: Sequence[Target], moved: bool = False) -> list[Report]:
-    """The state of every target; all of one line (`moved`: see `inspect`).
+def reports(
+    asked: Wanted, targets: Sequence[Target], goal: Callable[[Pin], Series] | None = None, moved: bool = False
+) -> list[Report]:
+    """The state of every target; all of one line.
+
+    Args:
+        goal: what a target of a pin should carry (None: what was selected); moved: see `inspect`.
 
     Raises:
         UsageError: the targets are of different lines.
     """
     found = []
     for target in targets:
-        found.append(inspect(target, asked.series(target.pin), asked.selected(target.pin), moved))
+        wanted = (goal or asked.selected)(target.pin)
+        found.append(inspect(target, asked.series(target.pin), wanted, moved))
     one_line(targets)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .. import report
@@ -15,6 +16,7 @@ from ..queue.installed import Installed, change_installed, open_installed
 from ..queue.materialise import check_place, materialise
 from ..queue.move import move
 from ..queue.pins import Pin
+from ..queue.series import Series
 from ..queue.sources import Source, check_sources, choose_source
 from ..queue.target import Report, Target, absent_report
 from ._options import Wanted, add_selection, parser, wanted
@@ -51,18 +53,23 @@ def main(argv: list[str] | None = None) -> int:
     asked = wanted(options)
     if options.source and (options.checkouts or options.installed):
         raise UsageError("--source says where fresh checkouts come from.", "Leave it out for a target that is there.")
+    if options.reverse and (options.through or options.without):
+        raise UsageError(
+            "--reverse takes the whole series off.", "To leave a patch out: --without SLUG, without --reverse."
+        )
     paths = [Path(path) for path in options.checkouts]
     named = bool(paths or options.installed)
     fresh, absent = ({}, []) if named else _materialised(asked, options)
     if not named:
         paths = [path for path in default_folders(asked, options.into) if path not in dict(absent)]
-    with writing(asked, paths, options.installed) as targets:
+    with writing(asked, paths, options.installed, options.dry_run) as targets:
         one_line(targets)
         if len(targets) > 1 and not options.dry_run:
             for target in targets:  # what one of them refuses must not leave the other one done
                 _change(asked, target, options.reverse, dry_run=True)
         moved = [_change(asked, target, options.reverse, options.dry_run) for target in targets]
-    found = reports(asked, [target for target, _ in moved], moved=not options.dry_run)
+    goal = partial(_goal, asked, options.reverse)
+    found = reports(asked, [target for target, _ in moved], goal, moved=not options.dry_run)
     sources = {path.resolve(): source.kind for path, source in fresh.items()}
     done = [Done(one, changed, sources.get(one.path)) for one, (_, changed) in zip(found, moved, strict=True)]
     done += [Done(absent_report(asked.series(pin), asked.selected(pin), path), True, None) for path, pin in absent]
@@ -111,28 +118,26 @@ def _is_empty(path: Path) -> bool:
 
 def _change(asked: Wanted, target: Target, reverse: bool, dry_run: bool) -> tuple[Target, bool]:
     """The target as it is then, and whether anything had to change."""
-    series = asked.series(target.pin)
-    goal = replace(series, patches=()) if reverse else asked.selected(target.pin)
+    goal = _goal(asked, reverse, target.pin)
     if isinstance(target, Checkout):
         return move(target, goal, dry_run)
-    changed = change_installed(target, goal, series, dry_run)
+    changed = change_installed(target, goal, asked.series(target.pin), dry_run)
     return open_installed(target.pin, target.package, target.beside), changed
 
 
-def _right(options: argparse.Namespace, done: Done) -> bool:
-    if not options.reverse:
-        return done.report.ok
-    return not any(state.state.value != "pending" for state in done.report.patches)
+def _goal(asked: Wanted, reverse: bool, pin: Pin) -> Series:
+    """What a target of the pin should carry."""
+    return replace(asked.series(pin), patches=()) if reverse else asked.selected(pin)
 
 
 def _show(asked: Wanted, options: argparse.Namespace, targets: Sequence[Target], done: list[Done]) -> int:
-    ok = all(_right(options, one) for one in done)
+    ok = all(one.report.ok for one in done)
     if asked.json:
         listed = [{**as_json(one.report), "changed": one.changed, "source": one.source} for one in done]
         report.show_json("apply", {"line": one_line(targets), "ok": ok, "targets": listed})
         return 0 if ok else 1
     for target, one in zip(targets, done, strict=True):
-        show_target(one.report, expected=not options.reverse)
+        show_target(one.report)
         report.show(f"  {_said(options, one)}")
         for line in _next_steps(target, one.report, options.reverse) if one.changed else []:
             report.show(f"  {line}")
@@ -178,7 +183,7 @@ def _show_plan(asked: Wanted, options: argparse.Namespace, done: list[Done]) -> 
         report.show_json("apply", {"line": line, "ok": True, "dry_run": True, "targets": listed})
         return 0
     for one in done:
-        show_target(one.report, expected=not options.reverse)
+        show_target(one.report)
         report.show(f"  {_would(options, one)}; nothing was written")
     return 0
 

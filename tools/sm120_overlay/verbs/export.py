@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import report
-from ..queue.checkout import Checkout, open_checkout
+from ..errors import UsageError
+from ..queue.checkout import Checkout
 from ..queue.clean import check_finished
 from ..queue.export import changes, export_commits, write_export
 from ..queue.lint import Finding, lint_export
 from ..queue.transaction import Write
 from ._options import Wanted, parser, wanted
-from ._targets import existing_folders, one_line
+from ._targets import existing_folders, one_line, reading
 
 EXAMPLES = """\
   export.py                           from the checkouts that apply.py made under build/
@@ -31,9 +32,8 @@ def main(argv: list[str] | None = None) -> int:
     options = made.parse_args(argv)
     asked = wanted(options)
     paths = [Path(path) for path in options.checkouts] or existing_folders(asked, options.into)
-    checkouts = [open_checkout(path, asked.lines) for path in paths]
-    for checkout in checkouts:
-        check_finished(checkout)
+    checkouts = [target for target in reading(asked, paths, None) if isinstance(target, Checkout)]
+    _check_distinct(checkouts)
     rows = [(checkout, *_exported(asked, checkout)) for checkout in checkouts]
     sound = not any(findings for _, findings, _ in rows)
     writes = [write for _, _, part in rows for write in part]
@@ -42,6 +42,17 @@ def main(argv: list[str] | None = None) -> int:
     ok = sound and not (options.check and writes)
     _show(asked, ok, options.check or not sound, rows)
     return 0 if ok else 1
+
+
+def _check_distinct(checkouts: list[Checkout]) -> None:
+    """Each series comes from one checkout, where nothing waits for the user."""
+    one_line(checkouts)
+    upstreams = [checkout.pin.upstream for checkout in checkouts]
+    twice = next((upstream for upstream in upstreams if upstreams.count(upstream) > 1), None)
+    if twice:
+        raise UsageError(f"Two checkouts of {twice} were named.", "Export from one of them.")
+    for checkout in checkouts:
+        check_finished(checkout)
 
 
 def _exported(asked: Wanted, checkout: Checkout) -> tuple[tuple[Finding, ...], list[Write]]:

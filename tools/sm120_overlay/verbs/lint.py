@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
     parser = Parser(
         prog="sm120-overlay lint", description="Check what every patch must be.", epilog="examples:\n" + EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--line", help="one line (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")

@@ -41,13 +41,21 @@ def main(argv: list[str] | None = None) -> int:
         "--red-green", nargs="*", metavar="SLUG",
         help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
     )  # fmt: skip
-    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
+    made.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
     options = made.parse_args(argv)
     asked = wanted(options)
+    if options.red_green is not None and (options.through or options.without):
+        raise UsageError("--red-green proves patches of the whole series.", "Name the slugs: --red-green SLUG.")
     if options.red_green is not None:
         return _red_green(asked, options)
     found = reports(asked, reading(asked, _paths(asked, options), options.installed))
     return _answer(asked, found, {})
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
+    return int(text)
 
 
 def _paths(asked: Wanted, options: argparse.Namespace) -> list[Path]:
@@ -86,10 +94,10 @@ def _proofs(asked: Wanted, pins: Sequence[Pin], slugs: Sequence[str], jobs: int)
 
 
 def _tree_report(asked: Wanted, pin: Pin) -> Report:
-    series, selected = asked.series(pin), asked.selected(pin)
+    series = asked.series(pin)
     tree = proof_tree(series, fetch_wheel(pin, report.say))
     package = find_packages([str(tree)], [pin.distribution])[pin.distribution]
-    return inspect(open_installed(pin, package), series, selected)
+    return inspect(open_installed(pin, package), series, series)
 
 
 def _answer(asked: Wanted, found: Sequence[Report], proofs: Mapping[str, Proof]) -> int:

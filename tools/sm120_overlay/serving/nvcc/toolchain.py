@@ -75,7 +75,11 @@ def describe_toolchain() -> str:
     """Which compiler `find_toolchain` gives, without installing it: part of what a cached verdict depends on."""
     versions = (_version(nvcc) for nvcc in _candidates())
     fitting = next((version for version in versions if version and _is_new_enough(version)), None)
-    return fitting or COMPILER_PACKAGES[0]
+    try:
+        host = _host_compiler()
+    except Missing:
+        host = "no host compiler"
+    return f"{fitting or COMPILER_PACKAGES[0]}, {host}"
 
 
 def find_disassembler() -> Path:
