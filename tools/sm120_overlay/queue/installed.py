@@ -182,7 +182,7 @@ def _writes(
     gone = {name: None for name in before if name not in added}
     back = {_installed(target, path): data for path, data in wanted.items() if path not in touched}
     modes = {_installed(target, edit.path): int(edit.mode, 8) for patch in series.patches for edit in patch.edits}
-    modes |= {entry["installed"]: entry["permissions"] for entry in target.files.values() if entry["permissions"]}
+    modes |= {entry["installed"]: entry["permissions"] for entry in target.files.values() if entry.get("permissions")}
     wanted_files = files | back | added | gone | {f"{target.package.info.name}/RECORD": after}
     return _differing(target.package.site, wanted_files, modes)
 
@@ -228,7 +228,7 @@ def _manifest(
 def _permissions(target: Installed, path: str) -> int | None:
     """Those of pip's file, which a deleted one gets back; None where pip has none."""
     if path in target.files:
-        known = target.files[path]["permissions"]
+        known = target.files[path].get("permissions")
         return int(known) if known else None
     file = _file(target, path)
     return file.stat().st_mode & 0o7777 if file.is_file() else None
