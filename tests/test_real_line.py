@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from sm120_overlay.cli import main
-from sm120_overlay.queue.environment import canonical
 from sm120_overlay.queue.home import find_home
 from sm120_overlay.queue.pins import Line, Pin, load_lines
 from sm120_overlay.queue.wheels import fetch_wheel
@@ -136,10 +136,10 @@ def metadata(pin: Pin) -> str:
 @PINS
 def test_the_joint_versions_are_those_that_the_wheel_requires(pin: Pin) -> None:
     line: Line = LINES.line(pin.line)
-    known = {canonical(name): version for name, version in line.joint}
-    known |= {canonical(other.distribution): other.version for other in line.pins}
+    known = {canonicalize_name(name): version for name, version in line.joint}
+    known |= {canonicalize_name(other.distribution): other.version for other in line.pins}
     required = re.findall(r"^Requires-Dist: ([\w.-]+)\s*==\s*([\w.]+)\s*$", metadata(pin), re.MULTILINE)
-    exact = {canonical(name): version for name, version in required if canonical(name) in known}
+    exact = {canonicalize_name(name): version for name, version in required if canonicalize_name(name) in known}
     assert exact == {name: known[name] for name in exact}
     assert pin.upstream != "sglang" or {"torch", "flashinfer-python"} <= exact.keys()
 

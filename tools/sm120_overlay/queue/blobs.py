@@ -14,6 +14,11 @@ def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
+def blob_of(data: bytes | None) -> str | None:
+    """The blob id of a file's bytes, None where there is no file."""
+    return None if data is None else blob_id(data)
+
+
 def digest(base: str, files: Mapping[str, tuple[str, str | None]]) -> str:
     """The name of what runs: sha256 over the base and every file that differs from it.
 

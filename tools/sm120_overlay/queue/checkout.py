@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Refused
-from .blobs import blob_id
+from .blobs import blob_of
 from .build import COMMITTER
 from .git import Repository, attempt, last_words, run
 from .home import command
@@ -190,8 +190,4 @@ def unfinished(checkout: Checkout) -> tuple[str, str] | None:
 
 def observe_files(root: Path, paths: Iterable[str]) -> dict[str, str | None]:
     """Path → blob id of the file as it lies there (None: no file); nothing but these files is read."""
-    found = {}
-    for path in paths:
-        data = read_file(root / path)
-        found[path] = None if data is None else blob_id(data)
-    return found
+    return {path: blob_of(read_file(root / path)) for path in paths}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import Refused
-from .blobs import blob_id
+from .blobs import blob_of
 from .checkout import Checkout, unfinished
 from .diff import unquote
 from .git import Change, Entry, Repository, attempt, index_entries, tree_entries
@@ -104,7 +104,7 @@ def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entr
 def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
     file = repo.path / path
     found = read_file(file)
-    blob = None if found is None else blob_id(found)
+    blob = blob_of(found)
     if blob == (head.blob if head else None):
         _check_mode(repo, file, head)
         return

@@ -68,14 +68,13 @@ def find_packages(paths: Iterable[str], names: Iterable[str]) -> dict[str, Packa
     """
     from importlib.metadata import distributions  # 10 ms that a checkout need not pay
 
-    wanted = {canonical(name): name for name in names}
+    wanted = sorted(names)
     found: dict[str, Package] = {}
     for path in paths:
         here: dict[str, Package] = {}
-        for dist in distributions(path=[path]):
-            name = wanted.get(canonical(dist.metadata["Name"] or ""))
-            package = _package(dist) if name else None
-            if name and package:
+        for name in wanted:
+            # Asked by name, it goes by the names of the .dist-info folders and reads no other package's metadata.
+            for package in filter(None, map(_package, distributions(name=name, path=[path]))):
                 _check_single(here.get(name), package)
                 here[name] = package
         found = here | found  # what comes first on the path is what is imported
@@ -190,11 +189,6 @@ def check_joint(line: Line, environment: Environment) -> None:
             f"{environment.python} does not fit line {line.name}: it has {', '.join(found)}.",
             f"{environment.python} -m pip install {pinned}, then run again.",
         )
-
-
-def canonical(name: str) -> str:
-    """A distribution's name in the one form that the index uses (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _package(dist: Distribution) -> Package | None:

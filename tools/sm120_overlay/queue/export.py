@@ -11,7 +11,7 @@ from ..errors import Refused, UsageError
 from .blobs import blob_id
 from .checkout import Checkout, Where, read_commits
 from .diff import parse_sections
-from .git import Repository, objects_alone, read_objects, run
+from .git import Repository, objects_alone, read_objects, run, tip_of
 from .home import Home
 from .mail import FIRST, parse_patch
 from .patch import Edit
@@ -45,13 +45,12 @@ def export_commits(checkout: Checkout) -> Exported:
         Refused: there is no such branch, or a commit cannot be a patch (no slug, a merge, two of one name).
     """
     repo = checkout.repo
-    found = read_objects(repo, [checkout.ours])[checkout.ours]
-    if found is None:
+    tip = tip_of(repo, checkout.ours)
+    if tip is None:
         raise Refused(
             f"{repo.path}: there is no branch {checkout.ours.removeprefix('refs/heads/')} to export.",
             "Apply the series there first (tools/apply.py), then commit on that branch.",
         )
-    tip = found.id
     commits = read_commits(repo, tip, (checkout.base,))
     mails = _mails(checkout.where, checkout.base, tip) if commits else []
     odd = [commit.id[:12] for commit in commits if len(commit.parents) != 1]

@@ -239,7 +239,7 @@ def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = N
 
 
 def commit_exists(repo: Repository, commit: str) -> bool:
-    """Whether the repository holds the commit and its tree."""
+    """Whether the repository holds the commit (its id, or a ref to it) and its tree."""
     out = run(repo, "cat-file", "--batch-check", stdin=f"{commit}^{{tree}}\n".encode())
     return not out.endswith(b" missing\n")
 
@@ -258,6 +258,12 @@ def branches(repo: Repository, pattern: str) -> dict[str, Branch]:
     out = run(repo, "for-each-ref", "--format=%(refname)%00%(objectname)%00%(worktreepath)", pattern)
     rows = [os.fsdecode(row).split("\0") for row in out.splitlines()]
     return {name: Branch(name, tip, Path(worktree) if worktree else None) for name, tip, worktree in rows}
+
+
+def tip_of(repo: Repository, branch: str) -> str | None:
+    """Where a branch (its full name) stands, None where there is none."""
+    found = branches(repo, branch).get(branch)
+    return found.tip if found else None
 
 
 @contextmanager

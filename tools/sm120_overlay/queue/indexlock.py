@@ -64,7 +64,8 @@ def write_index(
     Raises:
         Refused: a checkout filter or core.fileMode would make git store something else.
     """
-    ready = _staged(repo, index, folder, list(wanted))
+    names = b"".join(os.fsencode(path) + b"\0" for path in wanted)
+    ready = _updated(repo, index, folder, names, "--add", "--remove", "--stdin")
     if _may_filter(repo, attributes, wanted):
         _check(repo, index_entries(repo, wanted, ready), wanted)
     passing = folder / "index-to-set"
@@ -81,17 +82,14 @@ def restore_entries(repo: Repository, index: Path, folder: Path, entries: Mappin
     ]
     unlock_index(index, folder)  # our own, and with it our copy, which may be the very index by now
     with index_locked(index, folder):
-        ready = folder / "index"
-        shutil.copyfile(index, ready)
-        run(repo, "update-index", "-z", "--index-info", stdin=b"".join(rows), env={"GIT_INDEX_FILE": str(ready)})
-        os.replace(ready, index)
+        os.replace(_updated(repo, index, folder, b"".join(rows), "--index-info"), index)
 
 
-def _staged(repo: Repository, index: Path, folder: Path, paths: Sequence[str]) -> Path:
+def _updated(repo: Repository, index: Path, folder: Path, rows: bytes, *how: str) -> Path:
+    """A copy of the index beside it, brought up to date by git itself."""
     ready = folder / "index"
     shutil.copyfile(index, ready)
-    names = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    run(repo, "update-index", "-z", "--add", "--remove", "--stdin", stdin=names, env={"GIT_INDEX_FILE": str(ready)})
+    run(repo, "update-index", "-z", *how, stdin=rows, env={"GIT_INDEX_FILE": str(ready)})
     return ready
 
 

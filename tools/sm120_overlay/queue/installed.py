@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
-from .blobs import blob_id
+from .blobs import blob_id, blob_of
 from .environment import Package
 from .pins import Pin
 from .series import Series, chains, contents
@@ -79,8 +79,7 @@ def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> In
 
 def observe_installed(target: Installed, paths: Sequence[str]) -> dict[str, str | None]:
     """Repository path → blob id of the installed file (None: no file); nothing but these files is read."""
-    found = {path: read_file(_file(target, path)) for path in paths}
-    return {path: None if data is None else blob_id(data) for path, data in found.items()}
+    return {path: blob_of(read_file(_file(target, path))) for path in paths}
 
 
 def change_installed(target: Installed, series: Series, whole: Series, dry_run: bool = False) -> bool:
@@ -137,10 +136,10 @@ def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | Non
         if known is None:
             found[path] = now
             continue
-        if (None if now is None else blob_id(now)) != known["blob"]:
+        if blob_of(now) != known["blob"]:
             raise Refused(
                 f"{_file(target, path)} was edited since it was patched: expected blob {known['blob']}, "
-                f"found {'no file' if now is None else blob_id(now)}.",
+                f"found {blob_of(now) or 'no file'}.",
                 reinstall(target.package),
             )
         found[path] = _original(target, known["original"])
@@ -162,7 +161,7 @@ def _original(target: Installed, blob: str | None) -> bytes | None:
 def _same(target: Installed, series: Series, wanted: Mapping[str, bytes | None]) -> bool:
     """Whether files and manifest already say exactly this series."""
     now = observe_installed(target, sorted(wanted))
-    same = all(now[path] == (None if data is None else blob_id(data)) for path, data in wanted.items())
+    same = all(now[path] == blob_of(data) for path, data in wanted.items())
     listed = (target.manifest or {}).get("patches", [])
     return same and listed == _listed(series)
 
@@ -205,8 +204,8 @@ def _manifest(
         path: {
             "installed": _installed(target, path),
             "mode": modes[path],
-            "original": None if before is None else blob_id(before),
-            "blob": None if after is None else blob_id(after),
+            "original": blob_of(before),
+            "blob": blob_of(after),
             "permissions": _permissions(target, path),
             "record": recorded.get(_installed(target, path), b"").decode("utf-8") or None,
         }

@@ -7,7 +7,7 @@ a hash error, never a wrong tree.
 from __future__ import annotations
 
 from ..errors import Refused
-from .blobs import blob_id
+from .blobs import blob_id, blob_of
 from .patch import Edit
 
 REGENERATE = "Regenerate the patch with tools/export.py from a branch on the pinned commit."
@@ -22,7 +22,7 @@ def place(edit: Edit, before: bytes | None, found: str | None = None) -> bytes |
     Raises:
         Refused: `before` is not the blob the edit was made on, or the result is not the one it promises.
     """
-    found = found or (None if before is None else blob_id(before))
+    found = found or blob_of(before)
     if found != edit.old:
         raise Refused(
             f"{edit.path}: the patch was made on blob {_named(edit.old)}, and the file is blob {_named(found)}.",

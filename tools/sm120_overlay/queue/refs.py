@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import Refused
 from .checkout import Checkout, Where
-from .git import Repository, attempt, branches, read_objects, run, set_refs, symbolic_head
+from .git import Repository, attempt, branches, run, set_refs, symbolic_head, tip_of
 from .transaction import Workplace
 
 
@@ -73,8 +73,7 @@ def _way_back(checkout: Checkout) -> str:
     branch = os.fsdecode(out).strip()
     if code or not branch.startswith("refs/heads/"):
         return checkout.base
-    found = read_objects(checkout.repo, [branch])[branch]
-    return branch if found and found.id == checkout.base else checkout.base
+    return branch if tip_of(checkout.repo, branch) == checkout.base else checkout.base
 
 
 def move_refs(repo: Repository, refs: RefMove) -> None:
@@ -93,7 +92,7 @@ def refs_were_done(repo: Repository, place: Workplace, refs: RefMove) -> bool:
     Raises:
         Refused: our branch was moved by hand while files were half changed.
     """
-    tip = _tip(repo, refs.branch)
+    tip = tip_of(repo, refs.branch)
     if tip in (refs.branch_old, refs.branch_new):
         return False
     behind = refs.branch_new is not None and attempt(repo, "merge-base", "--is-ancestor", refs.branch_new, str(tip))
@@ -109,7 +108,7 @@ def refs_were_done(repo: Repository, place: Workplace, refs: RefMove) -> bool:
 def undo_refs(repo: Repository, where: Where, place: Workplace, refs: RefMove) -> None:
     """Puts our branch and HEAD back where a cut run found them; HEAD only where that run had moved it."""
     _remove_dead_locks(where, place, refs.branch)
-    tip, head = _tip(repo, refs.branch), _head(repo)
+    tip, head = tip_of(repo, refs.branch), _head(repo)
     if tip is None and refs.branch_old is not None:  # HEAD may stand on it
         set_refs(repo, {refs.branch: (refs.branch_old, None)}, "sm120-overlay: undo")
     if head == refs.head_new != refs.head_old:
@@ -137,8 +136,3 @@ def _head(repo: Repository) -> str:
     """HEAD's branch by its full name, or its commit where detached."""
     code, out, _ = attempt(repo, "symbolic-ref", "--quiet", "HEAD")
     return os.fsdecode(out if code == 0 else run(repo, "rev-parse", "--verify", "HEAD")).strip()
-
-
-def _tip(repo: Repository, branch: str) -> str | None:
-    found = branches(repo, branch).get(branch)
-    return found.tip if found else None

@@ -180,8 +180,7 @@ def _make_repository(folder: Path) -> None:
 
 
 def _has(repo: Repository, commit: str) -> bool:
-    code, _, _ = attempt(repo, "rev-parse", "--verify", "--quiet", f"{_ref(commit)}^{{tree}}")
-    return code == 0
+    return commit_exists(repo, _ref(commit))
 
 
 def _keep(repo: Repository, commit: str) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import Refused
-from .blobs import blob_id
+from .blobs import blob_of
 
 Undo = Callable[[dict[str, Any]], None]
 FOLDER = "sm120-overlay"
@@ -98,7 +98,13 @@ def _entry(place: Workplace, write: Write) -> dict[str, Any]:
     path = place.root / write.path
     mode = path.lstat().st_mode & 0o7777 if write.before is not None else write.mode
     made = [str(folder) for folder in PurePosixPath(write.path).parents if not (place.root / folder).is_dir()]
-    return {"path": write.path, "before": _id(write.before), "after": _id(write.after), "mode": mode, "made": made}
+    return {
+        "path": write.path,
+        "before": blob_of(write.before),
+        "after": blob_of(write.after),
+        "mode": mode,
+        "made": made,
+    }
 
 
 def carry_out(place: Workplace, writes: Sequence[Write]) -> None:
@@ -184,19 +190,19 @@ def _undone(place: Workplace, number: int, entry: dict[str, Any]) -> Write | Non
     with suppress(FileNotFoundError, NotADirectoryError):
         _temporary(path).unlink()
     now = read_file(path)
-    if _id(now) == entry["before"]:
+    if blob_of(now) == entry["before"]:
         return None
-    if _id(now) != entry["after"]:
+    if blob_of(now) != entry["after"]:
         raise Refused(
             f"{path}: a run was cut while it changed this file from blob {entry['before']} to {entry['after']}, "
-            f"and it is now {_id(now)}.",
+            f"and it is now {blob_of(now)}.",
             f"Put the file back as it was ({place.folder / 'before' / str(number)}), then run again.",
         )
     kept = place.folder / "before" / str(number)
     before = None if entry["before"] is None else read_file(kept)
-    if _id(before) != entry["before"]:
+    if blob_of(before) != entry["before"]:
         raise Refused(
-            f"{kept}: expected what {path} held before a run was cut, blob {entry['before']}, found {_id(before)}.",
+            f"{kept}: expected what {path} held before a run was cut, blob {entry['before']}, found {blob_of(before)}.",
             f"Restore {path} from its source (git checkout, or a reinstallation), then remove {place.folder}.",
         )
     return Write(entry["path"], now, before, entry["mode"])
@@ -291,7 +297,3 @@ def _empty(folder: Path) -> bool:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:200]}{TEMPORARY}")
-
-
-def _id(data: bytes | None) -> str | None:
-    return None if data is None else blob_id(data)

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from packaging.utils import canonicalize_name
+
 from sm120_overlay.serving.rig import phase
 from sm120_overlay.serving.rig.stubs import StubModule
 
@@ -45,11 +47,6 @@ GPU_PACKAGES = (
     GpuPackage("torchvision", "torchvision", version="0.24.1"),
     GpuPackage("triton", "triton", version="3.5.1", needed_through="torch"),
 )
-
-
-def normalised(distribution: str) -> str:
-    """PEP 503's comparable form of a distribution name."""
-    return distribution.lower().replace("_", "-").replace(".", "-")
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ class StubFinder(MetaPathFinder):
         """The metadata of the fabricated packages whose version is known."""
         name = context.name if context else None
         for stub in self._stubbed.values():
-            if stub.version and (name is None or normalised(name) == stub.package.distribution):
+            if stub.version and (name is None or canonicalize_name(name) == stub.package.distribution):
                 yield _StubDistribution(stub.package.distribution, stub.version)
 
 

@@ -14,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from packaging.utils import canonicalize_name
+
 from sm120_overlay.serving.rig import packages, stubs
 from sm120_overlay.serving.rig.errors import RigError
 
@@ -79,7 +81,7 @@ def _distribution(tree: Path) -> metadata.Distribution:
     """The tree's own sglang metadata; a tree without both code and metadata is refused."""
     # A dist-info that lost its METADATA has no name, whatever the type says.
     named = [(d.metadata["Name"] or "", d) for d in metadata.distributions(path=[str(tree)])]
-    found = [d for name, d in named if packages.normalised(name) == UPSTREAM]
+    found = [d for name, d in named if canonicalize_name(name) == UPSTREAM]
     if not (tree / UPSTREAM / "__init__.py").is_file() or len(found) != 1:
         raise RigError(
             f"{tree} is not an installed layout: it needs {UPSTREAM}/__init__.py and one {UPSTREAM}-*.dist-info. "
@@ -94,7 +96,7 @@ def requirements(distribution: metadata.Distribution) -> dict[str, str | None]:
     for line in distribution.requires or []:
         match = _EXACT.match(line)
         if match and "extra ==" not in line:
-            wanted.setdefault(packages.normalised(match[1]), match[2])
+            wanted.setdefault(canonicalize_name(match[1]), match[2])
     return wanted
 
 
