@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 
 from . import __version__, report
 from .errors import Missing, OverlayError, UsageError
@@ -19,6 +22,15 @@ VERBS = {
     "export": "turn the commits of a series' branch back into patch files",
     "lint": "check what every patch must be",
 }
+STOPS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """The run was told to stop by `signum`."""
+
+    def __init__(self, signum: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.signum = signum
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +55,8 @@ def guarded(verb: str, arguments: list[str]) -> int:
     """Runs one verb; nothing a user can cause shows as a traceback."""
     try:
         run: Callable[[list[str]], int] = import_module(f"{__package__}.verbs.{verb}").main
-        return run(arguments)
+        with _told_to_stop():
+            return run(arguments)
     except OverlayError as error:
         return _failed(verb, arguments, error)
     except ModuleNotFoundError as error:
@@ -57,9 +70,26 @@ def guarded(verb: str, arguments: list[str]) -> int:
     except OSError as error:
         what = error.filename or "Standard output or a temporary file"
         return _failed(verb, arguments, Missing(f"{what}: {error.strerror or error}.", _TODO))
-    except KeyboardInterrupt:
-        report.say("Interrupted; whatever was half done is undone by the next run.")
-        return 130
+    except KeyboardInterrupt as stop:
+        report.say("Interrupted: what was half done is undone, now or by the next run.")
+        return 128 + getattr(stop, "signum", signal.SIGINT)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[None]:
+    """SIGTERM (docker stop) and SIGHUP (a lost terminal) end a run as ^C does: it undoes what it had half done."""
+
+    def stop(signum: int, _frame: FrameType | None) -> None:
+        raise Stopped(signum)
+
+    ours = threading.current_thread() is threading.main_thread()  # no other thread may
+    default = [number for number in STOPS if ours and signal.getsignal(number) is signal.SIG_DFL]  # not under nohup
+    taken = {number: signal.signal(number, stop) for number in default}
+    try:
+        yield
+    finally:
+        for number, before in taken.items():
+            signal.signal(number, before)
 
 
 _TODO = "Check the path, its permissions and the free space ($SM120_OVERLAY_CACHE moves the cache), then run again."

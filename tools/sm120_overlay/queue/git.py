@@ -125,8 +125,13 @@ def attempt(
         )
         process = started.proc
         assert process is not None  # execute() just started it
-        heard = b"".join(_heard(process.stderr, watch)) if watch and process.stderr else b""
-        out, err = process.communicate()
+        try:
+            heard = b"".join(_heard(process.stderr, watch)) if watch and process.stderr else b""
+            out, err = process.communicate()
+        except BaseException:  # told to stop: whoever undoes what we did must not meet a git that is still at work
+            process.terminate()
+            process.communicate()  # ends when no one writes there any more, so also what a wrapper of git started
+            raise
     return process.returncode, out, (heard + err).decode("utf-8", "replace")
 
 
