@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sm120_overlay.cache import publish
 from sm120_overlay.errors import Missing
 from sm120_overlay.serving.nvcc import toolchain
 from sm120_overlay.serving.nvcc.toolchain import COMPILER_PACKAGES, PREFIX, find_toolchain
@@ -113,6 +115,6 @@ def test_pip_runs_in_this_interpreter(bare_machine: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("subprocess.run", run)
     with pytest.raises(KeyboardInterrupt):
-        toolchain._install(COMPILER_PACKAGES, bare_machine / "place")
+        publish(bare_machine / "place", partial(toolchain._install, COMPILER_PACKAGES))
     assert commands[0][:4] == [sys.executable, "-m", "pip", "install"]
     assert list(bare_machine.glob(".place-*")) == []

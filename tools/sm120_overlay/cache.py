@@ -40,3 +40,17 @@ def publish(place: Path, fill: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return place
+
+
+def publish_file(place: Path, content: bytes, executable: bool = False) -> None:
+    """`place` with this content, written beside it under a name of its own and renamed whole."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(prefix=".", dir=place.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(partial).chmod(0o755 if executable else 0o644)
+        Path(partial).replace(place)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise

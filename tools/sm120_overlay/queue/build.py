@@ -6,11 +6,11 @@ and the patch files alone. Objects only: no branch, index or file of the reposit
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Refused
+from .diff import quote
 from .git import Repository, read_objects, run
 from .patch import Patch
 from .series import Series, chains, contents
@@ -76,7 +76,7 @@ def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject
     stream += _data(subject.encode() + b"\n")
     for path in sorted(files):
         mode, data = files[path]
-        stream += (f"M {mode} inline {_quoted(path)}\n".encode("latin-1"), *_data(data))
+        stream += (f"M {mode} inline {quote(path)}\n".encode("latin-1"), *_data(data))
     return _import(repo, stream, 1)[0]
 
 
@@ -101,16 +101,10 @@ def _commit(mark: int, patch: Patch, parent: str) -> tuple[bytes, ...]:
 def _changes(patch: Patch, step: Mapping[str, bytes | None], marks: Mapping[str, int]) -> bytes:
     lines = []
     for edit in patch.edits:
-        path = _quoted(edit.path)
+        path = quote(edit.path)
         lines.append(f"D {path}\n" if step[edit.path] is None else f"M {edit.mode} :{marks[str(edit.new)]} {path}\n")
     return "".join(lines).encode("latin-1")
 
 
 def _data(data: bytes) -> tuple[bytes, bytes, bytes]:
     return b"data %d\n" % len(data), data, b"\n"
-
-
-def _quoted(path: str) -> str:
-    """The path C-quoted, as text in latin-1, so that any byte may be in it."""
-    raw = path.encode("utf-8", "surrogateescape").decode("latin-1")
-    return '"' + re.sub(r'[\x00-\x1f"\\\x7f-\xff]', lambda m: f"\\{ord(m[0]):03o}", raw) + '"'

@@ -14,7 +14,7 @@ from .diff import parse_sections
 from .git import Repository, objects_alone, read_objects, run, tip_of
 from .home import Home
 from .mail import FIRST, parse_patch
-from .patch import Edit
+from .patch import SLUG, Edit
 from .pins import Pin
 from .series import OVERLAY_MODE, series_names
 from .transaction import FOLDER, Workplace, Write, locked, read_file, recover, transact
@@ -91,7 +91,7 @@ def _as_patch(repo: Repository, commit: str, mail: bytes) -> tuple[str, bytes, d
     rest = "".join(part.text for part in sections if part.edit.path not in named).encode("latin-1")
     data = said.encode("utf-8", "surrogateescape") + b"\n" + (b"\n" + rest if rest else b"")
     patch = parse_patch(where, data)
-    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", patch.slug):
+    if not re.fullmatch(SLUG, patch.slug):
         raise UsageError(f"{where} ({patch.subject}): expected a trailer `Slug: some-name`, found none.", AMEND)
     blobs = read_objects(repo, [str(edit.new) for edit in brought.values()])
     whole = {path: blobs[str(edit.new)] for path, edit in brought.items()}

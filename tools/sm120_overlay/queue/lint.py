@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import OverlayError
-from .blobs import blob_id
 from .export import Exported, named_overlays
 from .home import Home
 from .mail import parse_patch
-from .patch import Edit, Patch
+from .patch import SLUG, Edit, Patch
 from .pins import Line, Pin
-from .series import OVERLAY_MODE, Series, chains, load_series
+from .series import Series, brought, chains, load_series
 
 REQUIRED = ("Slug", "Scope", "Upstream-Status", "Test", "Drop-When", "Evidence")
 REPEATABLE = ("Issue", "Needs", "Overlay", "Signed-off-by")
 KNOWN = {*REQUIRED, *REPEATABLE, "Why-Not-Plugin"}
 # How the value of a trailer must be: the pattern, and in words.
 VALUES = {
-    "Slug": (r"[a-z0-9]+(-[a-z0-9]+)*", "lower-case words joined by hyphens"),
+    "Slug": (SLUG, "lower-case words joined by hyphens"),
     "Scope": (r"sm12x|any", "sm12x or any"),
     "Upstream-Status": (
         r"Pending|Submitted \[https?://\S+\]|Backport \[[^\]]+\]|Inappropriate \[[^\]]+\]",
@@ -103,7 +102,7 @@ def _patch(home: Home, series: Series, patch: Patch) -> Iterator[str]:
     yield from _needs(series, patch)
     if not patch.edits:
         yield "it changes nothing"
-    overlays = {value.rpartition(" ")[0] for other in series.patches for value in other.all("Overlay")}
+    overlays = {path for other in series.patches for path, _ in other.overlays}
     for edit in patch.edits:
         yield from _edit(series.pin, edit, overlays)
 
@@ -193,12 +192,6 @@ def _binary(edit: Edit) -> bool:
 
 def lint_export(home: Home, pin: Pin, exported: Exported) -> tuple[Finding, ...]:
     """Everything wrong with a series that is about to be written."""
-    patches = []
-    for name in exported.files["series"].decode().split():
-        patch = parse_patch(name, exported.files[f"{name}.patch"])
-        edits = [
-            Edit(path, OVERLAY_MODE, None, blob_id(exported.overlays[path]), (), exported.overlays[path])
-            for path in (value.rpartition(" ")[0] for value in patch.all("Overlay"))
-        ]
-        patches.append(replace(patch, edits=(*patch.edits, *edits)))
-    return lint_series(home, Series(pin, tuple(patches)))
+    slugs = exported.files["series"].decode().split()
+    patches = (parse_patch(slug, exported.files[f"{slug}.patch"]) for slug in slugs)
+    return lint_series(home, Series(pin, tuple(brought(patch, exported.overlays) for patch in patches)))

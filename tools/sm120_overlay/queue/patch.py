@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SLUG = r"[a-z0-9]+(-[a-z0-9]+)*"
+
 
 @dataclass(frozen=True)
 class Hunk:
@@ -54,6 +56,11 @@ class Patch:
     def subject(self) -> str:
         """The first line of the message."""
         return self.message.partition("\n")[0]
+
+    @property
+    def overlays(self) -> tuple[tuple[str, str], ...]:
+        """Path and blob of every overlay file, as its `Overlay: PATH BLOB` trailers name them."""
+        return tuple((path, blob) for path, _, blob in (value.rpartition(" ") for value in self.all("Overlay")))
 
     def trailer(self, key: str) -> str | None:
         """The value of the first trailer of that name."""

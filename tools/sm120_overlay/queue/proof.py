@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..cache import cache_dir, publish
+from ..cache import cache_dir, publish, publish_file
 from ..errors import Missing, UsageError
 from .home import PACKAGE, Home
 from .patch import Patch
@@ -90,11 +90,10 @@ def prove(
     wheel = fetch_wheel(series.pin, say)
     # The last patch's two green trials are one: what differs is what has to run.
     different = {(trial.patch.slug, trial.series.slugs): trial for three in trials.values() for trial in three}
-    for trial in different.values():
-        proof_tree(trial.series, wheel)
+    trees = [proof_tree(trial.series, wheel) for trial in different.values()]
     ground = _ground(home, facts)
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        judged = pool.map(lambda trial: _judge(home, trial, wheel, ground, say), different.values())
+        judged = pool.map(lambda trial, tree: _judge(home, trial, tree, ground, say), different.values(), trees)
         verdicts = dict(zip(different, judged, strict=True))
     return tuple(
         _proof(slug, [verdicts[slug, trial.series.slugs] for trial in three]) for slug, three in trials.items()
@@ -144,9 +143,8 @@ def _trials(series: Series, slug: str) -> tuple[_Trial, _Trial, _Trial]:
     return _Trial(patch, without, "failed"), _Trial(patch, through, "passed"), _Trial(patch, series, "passed")
 
 
-def _judge(home: Home, trial: _Trial, wheel: Path, ground: str, say: Say) -> Verdict:
+def _judge(home: Home, trial: _Trial, tree: Path, ground: str, say: Say) -> Verdict:
     test = trial.patch.trailer("Test") or ""
-    tree = proof_tree(trial.series, wheel)
     key = hashlib.sha256("\0".join((ground, tree.name, _text(home, test))).encode()).hexdigest()
     stored = cache_dir("verdicts", f"{key}.json")
     if stored.is_file():
@@ -156,7 +154,7 @@ def _judge(home: Home, trial: _Trial, wheel: Path, ground: str, say: Say) -> Ver
     verdict = _run(home, trial, test, tree)
     say(f"{trial.patch.slug}: {verdict.outcome} on {_described(trial)} after {verdict.seconds:.0f} s")
     if verdict.outcome in ("passed", "failed"):
-        replace_file(stored, json.dumps(asdict(verdict)).encode())
+        publish_file(stored, json.dumps(asdict(verdict)).encode())
     return verdict
 
 

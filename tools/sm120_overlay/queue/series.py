@@ -137,21 +137,26 @@ def with_overlays(home: Home, upstream: str, patch: Patch) -> Patch:
     Raises:
         UsageError: a file is missing or is not the blob that the trailer names.
     """
-    edits = [_overlay_edit(home, upstream, patch.slug, value) for value in patch.all("Overlay")]
+    whole = {path: _overlay_file(home, upstream, patch.slug, path, blob) for path, blob in patch.overlays}
+    return brought(patch, whole)
+
+
+def brought(patch: Patch, whole: Mapping[str, bytes]) -> Patch:
+    """The patch with its overlay files as edits; `whole` has their bytes by path."""
+    edits = (Edit(path, OVERLAY_MODE, None, blob_id(whole[path]), (), whole[path]) for path, _ in patch.overlays)
     return replace(patch, edits=(*patch.edits, *edits))
 
 
-def _overlay_edit(home: Home, upstream: str, slug: str, value: str) -> Edit:
-    path, _, blob = value.rpartition(" ")
+def _overlay_file(home: Home, upstream: str, slug: str, path: str, blob: str) -> bytes:
     file = home.overlay(upstream) / path
     whole = file.read_bytes() if is_plain(path) and file.is_file() else None
     found = blob_id(whole) if whole is not None else "no file"
     if whole is None or found != blob:
         raise UsageError(
-            f"{file}: {slug} names it as blob {blob or value}, and it is {found}.",
+            f"{file}: {slug} names it as blob {blob}, and it is {found}.",
             "Edit overlay files on the series' branch and run tools/export.py; it renews file and trailer together.",
         )
-    return Edit(path, OVERLAY_MODE, None, blob, (), whole)
+    return whole
 
 
 def select(series: Series, through: str | None = None, without: tuple[str, ...] = ()) -> Series:

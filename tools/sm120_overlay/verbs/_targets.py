@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -107,6 +108,12 @@ def default_folders(asked: Wanted, into: Path | None) -> list[Path]:
     line = asked.lines.line(asked.line)
     root = into if into is not None else Path("build", line.name)
     return [root / pin.upstream for pin in asked.pins(line)]
+
+
+def named_folders(asked: Wanted, options: argparse.Namespace) -> list[Path]:
+    """The checkouts that the command line names; without any (and not --installed), the fresh ones that are there."""
+    paths = [Path(path) for path in options.checkouts]
+    return paths if paths or vars(options).get("installed") else existing_folders(asked, options.into)
 
 
 def existing_folders(asked: Wanted, into: Path | None) -> list[Path]:

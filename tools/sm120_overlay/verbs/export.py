@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from .. import report
 from ..errors import UsageError
 from ..queue.checkout import Checkout
@@ -12,7 +10,7 @@ from ..queue.export import changes, export_commits, write_export
 from ..queue.lint import Finding, lint_export
 from ..queue.transaction import Write
 from ._options import Wanted, parser, wanted
-from ._targets import existing_folders, one_line, reading
+from ._targets import named_folders, one_line, reading
 
 EXAMPLES = """\
   export.py                           from the checkouts that apply.py made under build/
@@ -31,8 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     made.add_argument("--check", action="store_true", help="write nothing; exit 1 if something would change")
     options = made.parse_args(argv)
     asked = wanted(options)
-    paths = [Path(path) for path in options.checkouts] or existing_folders(asked, options.into)
-    checkouts = [target for target in reading(asked, paths, None) if isinstance(target, Checkout)]
+    targets = reading(asked, named_folders(asked, options), None)
+    checkouts = [target for target in targets if isinstance(target, Checkout)]
     _check_distinct(checkouts)
     rows = [(checkout, *_exported(asked, checkout)) for checkout in checkouts]
     sound = not any(findings for _, findings, _ in rows)

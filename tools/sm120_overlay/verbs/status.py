@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from .. import report
 from ._options import add_selection, parser, wanted
 from ._show import as_json, show_target
-from ._targets import existing_folders, one_line, reading, reports
+from ._targets import named_folders, one_line, reading, reports
 
 EXAMPLES = """\
   status.py                           what apply.py made under build/
@@ -26,10 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     add_selection(made)
     options = made.parse_args(argv)
     asked = wanted(options)
-    paths = [Path(path) for path in options.checkouts]
-    if not paths and not options.installed:
-        paths = existing_folders(asked, options.into)
-    targets = reading(asked, paths, options.installed)
+    targets = reading(asked, named_folders(asked, options), options.installed)
     found = reports(asked, targets)
     ok = all(target.ok for target in found)
     if asked.json:

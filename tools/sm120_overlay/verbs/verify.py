@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from .. import report
@@ -20,7 +19,7 @@ from ..queue.wheels import fetch_wheel
 from ..serving.nvcc.toolchain import describe_toolchain
 from ._options import Wanted, add_selection, parser, wanted
 from ._show import as_json, show_target
-from ._targets import existing_folders, one_line, reading, reports
+from ._targets import named_folders, one_line, reading, reports
 
 WHAT = "Fail unless every file that the series touches is exactly what the series makes, and in effect."
 EXAMPLES = """\
@@ -48,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         raise UsageError("--red-green proves patches of the whole series.", "Name the slugs: --red-green SLUG.")
     if options.red_green is not None:
         return _red_green(asked, options)
-    found = reports(asked, reading(asked, _paths(asked, options), options.installed))
+    found = reports(asked, reading(asked, named_folders(asked, options), options.installed))
     return _answer(asked, found, {})
 
 
@@ -58,15 +57,10 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _paths(asked: Wanted, options: argparse.Namespace) -> list[Path]:
-    paths = [Path(path) for path in options.checkouts]
-    return paths if paths or options.installed else existing_folders(asked, options.into)
-
-
 def _red_green(asked: Wanted, options: argparse.Namespace) -> int:
     """Proofs of the line's patches; beside them the targets that were named, else the trees the proofs stood on."""
     named = bool(options.checkouts or options.installed or options.into)
-    targets = reading(asked, _paths(asked, options), options.installed) if named else []
+    targets = reading(asked, named_folders(asked, options), options.installed) if named else []
     line = asked.lines.line(one_line(targets) or asked.line)
     proofs = _proofs(asked, asked.pins(line), options.red_green, options.jobs)
     found = reports(asked, targets) if named else [_tree_report(asked, pin) for pin in asked.pins(line)]

@@ -14,11 +14,12 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from ...cache import publish_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,10 @@ class Store:
         assert digest is not None, f"{output} vanished"
         named = {name: self._digest_of(name) for path in headers if (name := self._name(path)) is not None}
         stored = self._object(digest, output.suffix)
-        _publish(stored, output.read_bytes(), executable=os.access(output, os.X_OK))
+        publish_file(stored, output.read_bytes(), executable=os.access(output, os.X_OK))
         record = json.dumps({"output": digest, "suffix": output.suffix, "headers": named}, indent=0, sort_keys=True)
         variant = hashlib.sha256(record.encode()).hexdigest()[:16]
-        _publish(self.folder / "entries" / key / f"{variant}.json", record.encode(), executable=False)
+        publish_file(self.folder / "entries" / key / f"{variant}.json", record.encode())
         return stored
 
     def _object(self, digest: str, suffix: str) -> Path:
@@ -94,16 +95,3 @@ def _digest(path: Path) -> str | None:
 @functools.cache
 def _hash(path: Path, *_facts: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _publish(place: Path, content: bytes, *, executable: bool) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(prefix=".", dir=place.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(partial).chmod(0o755 if executable else 0o644)
-        Path(partial).replace(place)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise

@@ -10,13 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ... import report
-from ...cache import cache_dir
+from ...cache import cache_dir, publish
 from ...errors import Missing
 from .cache import exclusive
 
@@ -142,22 +142,17 @@ def _installed(name: str, packages: Sequence[str]) -> Path:
         return prefix
     with exclusive(place):
         if not prefix.is_dir():
-            _install(packages, place)
+            publish(place, partial(_install, packages))
     return prefix
 
 
-def _install(packages: Sequence[str], place: Path) -> None:
-    report.say(f"installing {', '.join(packages)} into {place}")
-    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-    options = ["--disable-pip-version-check", "--quiet", "--no-deps", "--target", str(partial)]
+def _install(packages: Sequence[str], folder: Path) -> None:
+    report.say(f"installing {', '.join(packages)} into {folder.parent}")
+    options = ["--disable-pip-version-check", "--quiet", "--no-deps", "--target", str(folder)]
     command = [sys.executable, "-m", "pip", "install", *options, *packages]
-    try:
-        done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            raise Missing(
-                f"pip could not install {', '.join(packages)}: {done.stderr.strip()[-400:]}",
-                "Give this machine a package index, or set CUDA_HOME to a CUDA toolkit of 12.8 or newer.",
-            )
-        partial.rename(place)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(
+            f"pip could not install {', '.join(packages)}: {done.stderr.strip()[-400:]}",
+            "Give this machine a package index, or set CUDA_HOME to a CUDA toolkit of 12.8 or newer.",
+        )
