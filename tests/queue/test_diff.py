@@ -2,123 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import re
-import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from sm120_overlay.errors import OverlayError, Refused, UsageError
-from sm120_overlay.queue.blobs import blob_id
-from sm120_overlay.queue.diff import parse_sections, quote, unquote
+from sm120_overlay.errors import Refused, UsageError
+from sm120_overlay.queue.diff import parse_sections
 from sm120_overlay.queue.mail import parse_patch
-from sm120_overlay.queue.paths import is_plain
 from sm120_overlay.queue.place import place
 from sm120_overlay.queue.series import chains, contents, load_series
 
 from .toy import Toy, bare_repository, commit_pair, git_bytes, mail_of, snapshot
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-# Lines that a careless reader takes for a header, a mail or an end of line.
-HOSTILE_LINES = [
-    b"", b" ", b"--- a", b"+++ b", b"--- a/x", b"@@ -1 +1 @@", b"@@ ", b"-- ", b"-", b"+", b"---",
-    b"diff --git a/x b/x",
-    b"index 0000000..1111111", b"From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001", b"From: x",
-    b"\\ No newline at end of file", b"\\", b"\r", b"a\r", b"\ra", b"a\rb", b"\x0c", b"\x0b", b"\x1c", b"\x85",
-    b"\xff\xfe",
-    b"\xe2\x80\xa8", b"def f():", b"class A:  ", b"    return", b"\t", b"GIT binary patch", b"similarity index 100%",
-    b"\0",
-    b"deleted file mode 100644", b"Binary files a/x and b/x differ", b"2.39.5",
-]  # fmt: skip
-LINES = st.one_of(
-    st.sampled_from(HOSTILE_LINES),
-    st.sampled_from([b"a", b"b", b"c"]),
-    st.binary(max_size=6).map(lambda line: line.replace(b"\n", b"")),
-)
-ENDS = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"])
-
-
-def _join(rows: list[tuple[bytes, bytes]], bare: bool) -> bytes:
-    data = b"".join(line + end for line, end in rows)
-    return data.removesuffix(b"\n") if bare else data
-
-
-FILES = st.builds(_join, st.lists(st.tuples(LINES, ENDS), max_size=24), st.booleans())
-
-
-@st.composite
-def pairs(draw: st.DrawFn) -> tuple[bytes | None, bytes | None]:
-    """A file before and after; half of them an edit of some lines, so that hunks are small and many."""
-    before = draw(FILES)
-    kind = draw(st.sampled_from(["edit", "edit", "edit", "other", "new", "deleted", "emptied", "filled"]))
-    if kind == "edit":
-        lines = before.split(b"\n")
-        for _ in range(draw(st.integers(1, 3))):
-            at = draw(st.integers(0, len(lines)))
-            lines[at : at + draw(st.integers(0, 2))] = draw(st.lists(LINES, max_size=2))
-        return before, b"\n".join(lines)
-    after = draw(FILES)
-    return {"other": (before, after), "new": (None, after), "deleted": (before, None), "emptied": (before, b"")}.get(
-        kind, (b"", after)
-    )
-
-
-NAMES = st.one_of(
-    st.sampled_from([
-        "a b", " lead", "trail ", 'q"q', "tab\tx", "é", "日本", "x b/x", " b/ b/y", "back\\slash", "-dash", "--x", "#x",
-        "new\nline", "\x7f", "\x01", "a/b c/d", "dev/null", '"quoted"', "a/ b/a", "b", "@@ -1 +1 @@", "\udcff\udc80",
-        ":(glob)*",
-    ]),
-    st.text(string.printable.replace("/", ""), min_size=1, max_size=8),
-)  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bare_repository(tmp_path_factory.mktemp("diff") / "repo")
-
-
-@QUICK
-@given(found=st.lists(pairs(), min_size=1, max_size=8))
-def test_every_diff_that_git_writes_is_placed_exactly_as_git_has_it(
-    repo: Path, found: list[tuple[bytes | None, bytes | None]]
-) -> None:
-    files = {f"python/toy/{number}": pair for number, pair in enumerate(found) if pair[0] != pair[1]}
-    if not files:
-        return
-    edits = parse_patch("mail", mail_of(repo, *commit_pair(repo, files))).edits
-    assert [edit.path for edit in edits] == sorted(files)
-    for edit in edits:
-        assert place(edit, files[edit.path][0]) == files[edit.path][1]
-
-
-@QUICK
-@given(
-    names=st.lists(NAMES.filter(is_plain), min_size=1, max_size=6, unique=True),
-    change=st.sampled_from(["edit", "new", "deleted", "empty"]),
-)
-def test_any_plain_path_is_read_and_written_as_git_has_it(repo: Path, names: list[str], change: str) -> None:
-    pair: tuple[bytes | None, bytes | None]
-    pair = {"edit": (b"a\n", b"b\n"), "new": (None, b"b\n"), "deleted": (b"a\n", None)}.get(change, (None, b""))
-    files = {f"{number}/{name}": pair for number, name in enumerate(names)}
-    mail = mail_of(repo, *commit_pair(repo, files))
-    assert {edit.path for edit in parse_patch("mail", mail).edits} == files.keys()
-    for path in files:
-        assert f"diff --git {quote('a/' + path)} {quote('b/' + path)}\n".encode("latin-1") in mail
-
-
-@settings(max_examples=300)
-@given(name=st.binary(min_size=1, max_size=12))
-def test_quoting_a_path_loses_nothing(name: bytes) -> None:
-    path = os.fsdecode(b"a/" + name)
-    assert unquote(quote(path)) == path
-    assert "\n" not in quote(path)
 
 
 def test_a_diff_of_an_unknown_escape_or_a_path_without_a_prefix_is_refused(repo: Path) -> None:
@@ -128,6 +29,7 @@ def test_a_diff_of_an_unknown_escape_or_a_path_without_a_prefix_is_refused(repo:
             parse_sections("x.patch", wrong.replace("b/p\\q/x\n", '"b/p\\q/x"\n'))
 
 
+@pytest.mark.case("a path that leaves the tree", target="series", outcome="refused")
 @pytest.mark.parametrize(
     "path", ["../x", "a/../../x", "/etc/x", "a//x", "./x", "a/./x", ".git/hooks/x", "a/.git/config", "a/", ".GIT/x"]
 )
@@ -215,6 +117,7 @@ def test_one_damaged_line_is_refused_or_changes_nothing(repo: Path) -> None:
     assert refused > tried * 0.9
 
 
+@pytest.mark.case("a damaged patch file", target="series", outcome="refused")
 def test_a_series_with_one_damaged_line_is_refused_or_is_the_same_series(toy: Toy) -> None:
     """The same through the door that a user takes: the files of a series. Also its message may be damaged."""
     pin = toy.pin()
@@ -236,26 +139,6 @@ def test_a_series_with_one_damaged_line_is_refused_or_is_the_same_series(toy: To
                     continue
                 assert found == wanted, (file.name, lines[at], instead)
         file.write_bytes(whole)
-
-
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_random_damage_never_shows_a_traceback(repo: Path, data: st.DataObject) -> None:
-    mail = _rich_mail(repo)
-    at = data.draw(st.integers(0, len(mail) - 1))
-    damaged = mail[:at] + data.draw(st.binary(max_size=3)) + mail[at + data.draw(st.integers(0, 40)) :]
-    try:
-        for edit in parse_patch("mail", damaged).edits:
-            before, after = RICH.get(edit.path, (None, None))
-            assert place(edit, before) in (after, edit.whole) or edit.new != (after and blob_id(after))
-    except OverlayError as error:
-        assert error.what.endswith(".")
-        assert error.todo
-
-
-@functools.cache
-def _rich_mail(repo: Path) -> bytes:
-    return mail_of(repo, *commit_pair(repo, RICH))
 
 
 @pytest.mark.parametrize(

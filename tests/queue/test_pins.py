@@ -142,11 +142,30 @@ def test_what_is_wrong_in_the_pins_is_one_sentence_that_names_it(
     toy.home.pins.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UsageError) as error:
         load_lines(toy.home.pins)
-    assert str(toy.home.pins) in error.value.what
+    assert re.match(re.escape(str(toy.home.pins)) + r":\d+: ", error.value.what)
     assert named in error.value.what
     assert error.value.todo
     assert main(["lint"]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at"),
+    [
+        ('tag = "v1.0"', "tag = 3", "tag = 3"),
+        ('tag = "v1.0"\n', "", "[line.v1.toy]"),
+        ('tag = "v1.0"', 'tag = "v1.0"\nodd = 1', "odd = 1"),
+        ('tag = "v1.0"', "tag = ", "tag = "),
+        ("default =", "other =", 'other = "v1"'),
+        ("[line.v1.gear]", "[line.v1.gear.deeper]", "[line.v1.gear.deeper]"),
+    ],
+)
+def test_the_line_is_that_of_the_key_or_of_the_table_that_lacks_it(toy: Toy, old: str, new: str, at: str) -> None:
+    text = toy.home.pins.read_text().replace(old, new, 1)
+    toy.home.pins.write_text(text)
+    with pytest.raises(UsageError) as error:
+        load_lines(toy.home.pins)
+    assert error.value.what.startswith(f"{toy.home.pins}:{text.split(chr(10)).index(at) + 1}: ")
 
 
 def test_missing_pins_are_named(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_another_base_is_refused_by_name_and_both_blobs(before: bytes | None) ->
     assert (blob_id(before) if before is not None else "no file") in error.value.what
 
 
+@pytest.mark.case("moved or duplicated context", target="series", outcome="refused", source="landley/toybox#533")
 @pytest.mark.parametrize("start", [0, 1, 2, 3, 4, 6, 7, 8, 100])
 def test_a_hunk_is_never_placed_elsewhere(start: int) -> None:
     """Its lines stand three times in the file; one line off is refused, however well it fits there."""
@@ -78,12 +79,14 @@ def test_a_deletion_must_take_every_byte() -> None:
         place(replace(edit, hunks=(Hunk(1, (b"a\n",), ()),)), b"a\nb\n")
 
 
+@pytest.mark.case("an empty file", target="series", outcome="exact", source="libgit2/libgit2#5460")
 def test_an_emptied_file_is_not_a_deleted_one() -> None:
     edit = Edit("p", "100644", blob_id(b"a\n"), blob_id(b""), (Hunk(1, (b"a\n",), ()),))
     assert place(edit, b"a\n") == b""
     assert place(replace(edit, new=None), b"a\n") is None
 
 
+@pytest.mark.case("a new file that is there already, even empty", target="series", outcome="refused")
 def test_a_new_file_is_refused_where_one_is_already_even_an_empty_one() -> None:
     edit = Edit("p", "100644", None, blob_id(b"a\n"), (Hunk(0, (), (b"a\n",)),))
     assert place(edit, None) == b"a\n"

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from sm120_overlay.cli import main
-from sm120_overlay.errors import OverlayError, Refused, UsageError
+from sm120_overlay.errors import Refused, UsageError
 from sm120_overlay.queue.blobs import blob_id, digest
 from sm120_overlay.queue.patch import Edit
-from sm120_overlay.queue.series import Series, chains, contents, load_series, observed_digest, select
+from sm120_overlay.queue.series import Series, chains, contents, observed_digest, select
 
-from .toy import FIRST, HOOK, SECOND, TOY, Toy, applied, git, opened, write
+from .toy import FIRST, HOOK, SECOND, TOY, Toy, applied, git, opened, snapshot, write
 
 CORE = "python/toy/core.py"
 DOS = "python/toy/dos.py"
@@ -113,12 +113,23 @@ def test_the_digest_counts_the_declared_mode_and_the_pin_but_neither_slug_nor_me
     assert replace(series, patches=(first, renamed)).digest == series.digest
 
 
-def test_a_file_that_a_series_changes_and_changes_back_does_not_count(toy: Toy) -> None:
+def test_a_file_that_a_series_changes_and_changes_back_is_refused(toy: Toy) -> None:
+    """Its blob could not tell whether both patches are on it, or none."""
     series = toy.series()
     first = series.patches[0]
     back = Edit(CORE, "100644", first.edits[0].new, first.edits[0].old)
     undone = replace(series, patches=(first, replace(first, slug="undo", edits=(back,))))
-    assert undone.digest == replace(series, patches=()).digest
+    with pytest.raises(Refused, match=f"undo: {CORE} becomes blob"):
+        chains(undone)
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a")])
+def test_a_path_that_is_a_file_and_a_folder_is_refused(toy: Toy, one: str, other: str) -> None:
+    series = toy.series()
+    first = series.patches[0]
+    edits = (Edit(one, "100644", None, "1" * 40), Edit(other, "100644", None, "2" * 40))
+    with pytest.raises(Refused, match="is a folder"):
+        chains(replace(series, patches=(replace(first, edits=edits),)))
 
 
 # ---- selections
@@ -180,7 +191,7 @@ def test_a_line_without_patches_of_an_upstream_is_an_empty_series(toy: Toy) -> N
 
 def test_a_patch_that_is_listed_and_missing_is_named(toy: Toy) -> None:
     (toy.home.patches("v1", "toy") / "right-answer.patch").unlink()
-    with pytest.raises(UsageError, match=r"right-answer\.patch: the series names this patch"):
+    with pytest.raises(UsageError, match=r"/series:1: .*right-answer\.patch: the series names this patch"):
         toy.series()
 
 
@@ -192,6 +203,7 @@ def test_a_patch_under_another_name_is_refused_with_both_names(toy: Toy) -> None
         toy.series()
 
 
+@pytest.mark.case("an overlay file that was edited by hand", target="series", outcome="refused")
 def test_an_overlay_file_that_is_missing_or_edited_by_hand_is_refused(toy: Toy) -> None:
     file = toy.home.overlay("toy") / HOOK
     file.write_text("HOOK = False\n")
@@ -212,17 +224,69 @@ def test_an_overlay_trailer_that_is_not_a_path_and_its_blob_is_refused(toy: Toy,
     line = f"Overlay: {HOOK} {blob_id(SECOND[HOOK].encode())}"
     assert line in file.read_text()
     file.write_bytes(file.read_bytes().replace(line.encode(), f"Overlay: {value}".encode()))
-    with pytest.raises((UsageError, Refused)):
+    with pytest.raises(UsageError) as error:
         toy.series()
+    assert error.value.what.startswith(f"{file}:")
 
 
-@pytest.mark.parametrize("listing", [b"right-answer\nright-answer\n", b"\xff\n", b"../toy/right-answer\n", b"# note\n"])
-def test_a_listing_that_is_not_one_slug_a_line_is_refused(toy: Toy, listing: bytes) -> None:
-    (toy.home.patches("v1", "toy") / "series").write_bytes(listing)
-    with pytest.raises(OverlayError) as error:
-        chains(load_series(toy.home, toy.pin()))
+@pytest.mark.case("a damaged series file", target="series", outcome="refused")
+@pytest.mark.parametrize(
+    ("listing", "line"),
+    [
+        (b"right-answer\nright-answer\n", 2),
+        (b"bring-hook\n\n\xff\n", 3),
+        (b"../toy/right-answer\n", 1),
+        (b"# note\n", 1),
+        (b"right-answer\nbring-hook right-answer\n", 2),
+    ],
+)
+def test_a_listing_that_is_not_one_slug_a_line_is_refused_by_its_line(toy: Toy, listing: bytes, line: int) -> None:
+    file = toy.home.patches("v1", "toy") / "series"
+    file.write_bytes(listing)
+    with pytest.raises(UsageError) as error:
+        toy.series()
+    assert error.value.what.startswith(f"{file}:{line}: expected the slugs of the series")
     assert error.value.todo
-    assert main(["lint"]) in (1, 2)
+    assert main(["lint"]) == 1
+
+
+@pytest.mark.case("a series file that names a patch of another folder", target="export", outcome="refused")
+def test_an_export_deletes_nothing_outside_its_folder_whatever_the_listing_says(toy: Toy) -> None:
+    """What a listing names and the branch lacks is a patch to delete: a name that climbs must not be one."""
+    clone = applied(toy)
+    (toy.home.patches("v1", "toy") / "series").write_bytes(b"right-answer\nbring-hook\n../gear/more-gears\n")
+    before = snapshot(toy.root)
+    assert main(["export", str(clone)]) == 2
+    assert snapshot(toy.root) == before
+
+
+def test_a_sentence_about_a_patch_points_into_its_file(toy: Toy) -> None:
+    folder = toy.home.patches("v1", "toy")
+    file = folder / "bring-hook.patch"
+    text = file.read_text()
+    for old, new in (
+        ("Slug: bring-hook", "Slug: other"),
+        ("Overlay: ", "Overlay: ../"),
+        ("Subject: ", "Object: "),
+        ("diff --git a/python/toy/dos.py", "diff --git a/python/toy/so.py"),
+    ):
+        file.write_text(text.replace(old, new, 1))
+        with pytest.raises(UsageError) as error:
+            toy.series()
+        assert error.value.what.startswith(f"{file}:{text[: text.index(old)].count(chr(10)) + 1}: ")
+
+
+@pytest.mark.case("a patch without any change", target="series", outcome="refused")
+def test_a_patch_that_lost_its_diff_is_refused(toy: Toy) -> None:
+    """It would count as applied nowhere, and say nothing."""
+    file = toy.home.patches("v1", "toy") / "right-answer.patch"
+    whole = file.read_text()
+    file.write_text(whole.partition("\n\ndiff --git ")[0] + "\n")
+    with pytest.raises(UsageError, match=r"right-answer\.patch:\d+: expected a diff or an `Overlay:` trailer"):
+        toy.series()
+    file.write_text(whole.replace("\n\ndiff --git ", "\ndiff --git "))
+    with pytest.raises(UsageError, match=r"right-answer\.patch:\d+: expected no diff in the message"):
+        toy.series()
 
 
 def test_a_series_with_windows_line_ends_in_its_listing_is_the_same(toy: Toy) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .diff import parse_sections
-from .patch import Patch
+from .patch import Edit, Patch
+from .paths import Spot, shown
 
 FIRST = "From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001"
 HEADERS = ("From", "Date", "Subject")
@@ -33,27 +34,69 @@ def read_patch(path: Path) -> Patch:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
+        # why: a patch that is skipped leaves a server half patched (InferenceX#2704)
         raise UsageError(f"{path}: the series names this patch, and there is no such file.", TODO) from None
-    return parse_patch(str(path), data)
+    patch = parse_patch(str(path), data, 1)
+    # A diff whose first line or blank line above it was lost would count as words.
+    for line, text in enumerate(_cut(data)[0].split("\n"), 1):
+        if text.startswith("diff -"):
+            # why: git am takes it for the patch itself (getpatchwork/patchwork#462)
+            raise UsageError(f"{path}:{line}: expected no diff in the message, found {text!r}.", TODO)
+    return patch
 
 
-def parse_patch(where: str, data: bytes) -> Patch:
-    """One mail as bytes; `where` names it in errors."""
-    text = data.decode("latin-1")
-    head, found, diff = text.partition("\n\ndiff --git ")
-    # A patch that brings overlay files alone has no diff at all.
-    head, diff = (head, "diff --git " + diff) if found else (head.rstrip("\n"), "")
-    headers, message = _head(where, _utf8(where, head))
+def parse_patch(where: str, data: bytes, line: int | None = None) -> Patch:
+    """One mail as bytes; `where` names it in errors.
+
+    Args:
+        line: the line of the file `where` at which the mail begins; None where it is no file (a commit).
+
+    Raises:
+        UsageError: naming `where` and the line, when the mail is not exactly of the form that `export` writes.
+    """
+    spot = Spot(where, line)
+    head, diff = _cut(data)
+    below = spot.down(head.count("\n") + 2)
+    headers, message = _head(spot, _utf8(spot, head))
     author = AUTHOR.fullmatch(headers["From"])
     if author is None:
-        raise UsageError(f"{where}: expected `From: NAME <MAIL>`, found {headers['From']!r}.", TODO)
+        wrong = _header_at(spot, head, "From")
+        # why: the author goes into the commit, and with it into its id
+        raise UsageError(f"{wrong}: expected `From: NAME <MAIL>`, found {headers['From']!r}.", TODO)
     if not _is_date(headers["Date"]):
-        raise UsageError(f"{where}: expected a date as git writes it, found {headers['Date']!r}.", TODO)
+        wrong = _header_at(spot, head, "Date")
+        # why: git would put today's date instead, and the commit ids would differ on every run
+        raise UsageError(f"{wrong}: expected a date as git writes it, found {headers['Date']!r}.", TODO)
     trailers = parse_trailers(message)
-    edits = tuple(section.edit for section in parse_sections(where, diff))
+    edits = tuple(section.edit for section in parse_sections(where, diff, below.line))
+    _check_once(below, diff, edits)
     slug = next((value for key, value in trailers if key == "Slug"), "")
     name = _unquoted(author["name"])
     return Patch(slug, f"{name} <{author['email']}>", headers["Date"], message, trailers, edits)
+
+
+def _cut(data: bytes) -> tuple[str, str]:
+    """Headers and message, and the diff (latin-1); a patch that brings overlay files alone has none at all."""
+    head, found, diff = data.decode("latin-1").partition("\n\ndiff --git ")
+    return (head, "diff --git " + diff) if found else (head.rstrip("\n"), "")
+
+
+def _check_once(spot: Spot, diff: str, edits: tuple[Edit, ...]) -> None:
+    paths = [edit.path for edit in edits]
+    for at, path in enumerate(paths):
+        if path in paths[:at]:
+            starts = [match.start() for match in re.finditer(r"^diff --git ", diff, re.MULTILINE)]
+            wrong = spot.down(diff.count("\n", 0, starts[at]))
+            # why: git apply takes the second one from the result of the first, others do not
+            raise UsageError(f"{wrong}: expected one section for each file, found a second one of {shown(path)}.", TODO)
+
+
+def trailer_at(path: Path, trailer: str) -> Spot:
+    """The line of a patch file that begins with this text, in its trailers; else the last line of its message."""
+    lines = _cut(path.read_bytes())[0].rstrip("\n").split("\n")
+    return Spot(
+        str(path), max((at for at, line in enumerate(lines, 1) if line.startswith(trailer)), default=len(lines))
+    )
 
 
 def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
@@ -81,18 +124,21 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _utf8(where: str, text: str) -> str:
+def _utf8(spot: Spot, text: str) -> str:
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{where}: the message is not UTF-8 at byte {error.start}.", TODO) from error
+        wrong = spot.down(text.count("\n", 0, error.start))
+        # why: a name in another encoding is another author, and so another commit id
+        raise UsageError(f"{wrong}: the message is not UTF-8 at byte {error.start}.", TODO) from error
 
 
-def _head(where: str, head: str) -> tuple[dict[str, str], str]:
+def _head(spot: Spot, head: str) -> tuple[dict[str, str], str]:
     """The headers, unfolded, and the commit message (subject, blank line, body)."""
     first, _, rest = head.partition("\n")
     if first != FIRST:
-        raise UsageError(f"{where}: expected the first line {FIRST!r}, found {first!r}.", TODO)
+        # why: a mail that something converted has lost its line ends (electron#14789)
+        raise UsageError(f"{spot}: expected the first line {FIRST!r}, found {first!r}.", TODO)
     top, _, body = rest.partition("\n\n")
     pairs = [line.partition(": ")[::2] for line in top.rstrip("\n").replace("\n ", " ").split("\n")]
     headers = dict(pairs)
@@ -100,13 +146,22 @@ def _head(where: str, head: str) -> tuple[dict[str, str], str]:
     wrong += sorted({key for key, _ in pairs if [name for name, _ in pairs].count(key) > 1})
     missing = [key for key in HEADERS if not headers.get(key)]
     if wrong or missing:
+        # why: a header that is not understood would be left out of the commit in silence
         raise UsageError(
-            f"{where}: expected the mail headers {', '.join(HEADERS)}; "
-            f"missing {', '.join(missing) or 'none'}, not understood {', '.join(wrong) or 'none'}.",
+            f"{_header_at(spot, head, [*wrong, *missing][0])}: expected the mail headers {', '.join(HEADERS)}; "
+            f"missing {', '.join(missing) or 'none'}, not understood {', '.join(map(shown, wrong)) or 'none'}.",
             TODO,
         )
     body = body.strip("\n")
     return headers, headers["Subject"] + "\n" + (f"\n{body}\n" if body else "")
+
+
+def _header_at(spot: Spot, head: str, key: str) -> Spot:
+    """The line of a header, the last one where it comes twice; the first of all headers where it is missing."""
+    lines = head.partition("\n\n")[0].split("\n")
+    return spot.down(
+        max((at for at, line in enumerate(lines) if at and line.startswith(key)), default=min(1, len(lines) - 1))
+    )
 
 
 def _unquoted(name: str) -> str:

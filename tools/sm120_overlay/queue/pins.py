@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-import sys
+import reprlib
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .paths import is_plain
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover
-    import tomli as tomllib
+from .paths import is_plain, shown
+from .toml import BadToml, line_of, parse_toml
 
 SCHEMA = 1
+# Of a line or an upstream: it becomes a folder and a part of a branch's name.
+NAME = re.compile(r"[A-Za-z0-9]+([._+-][A-Za-z0-9]+)*(?<!\.lock)")
+Keys = tuple[str, ...]  # the way to a value in pins.toml
 
 
 @dataclass(frozen=True)
@@ -100,6 +99,7 @@ class Line:
             if pin.upstream == upstream:
                 return pin
         names = ", ".join(pin.upstream for pin in self.pins)
+        # why: an upstream that is passed over in silence stays unpatched
         raise UsageError(f"Line {self.name} has no upstream {upstream!r}.", f"Its upstreams are {names}.")
 
 
@@ -119,6 +119,7 @@ class Lines:
         for line in self.lines:
             if line.name == (name or self.default):
                 return line
+        # why: a line that is guessed is another version (Tanguille/cluster#4219)
         raise UsageError(
             f"There is no line {name or self.default!r} in pins.toml.",
             f"The lines are {', '.join(line.name for line in self.lines)}.",
@@ -133,94 +134,168 @@ def load_lines(path: Path) -> Lines:
     """Reads pins.toml.
 
     Raises:
-        UsageError: the file does not parse, or something in it is missing, unknown or of the wrong kind.
+        UsageError: with file and line, when the file does not parse, or something in it is missing, unknown or of the
+            wrong kind.
     """
+    text = ""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        text, data = parse_toml(path.read_bytes())
         return _lines(data)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, _Wrong) as error:
-        raise UsageError(f"{path}: {error}.", "Mend it; the comment at its top says what each field is.") from error
+    except (BadToml, _Wrong) as error:
+        line = error.line if isinstance(error, BadToml) else line_of(text, error.keys)
+        # why: pins that are half read are other pins
+        raise UsageError(
+            f"{path}:{line}: {shown(str(error))}.", "Mend it; the comment at its top says what each field is."
+        ) from error
 
 
 class _Wrong(ValueError):
-    """Something in pins.toml is not as it must be; the text says what."""
+    """Something in pins.toml is not as it must be: the text says what, `keys` lead to it."""
+
+    def __init__(self, keys: Keys, text: str) -> None:
+        super().__init__(f"{_said(keys)}: {text}" if len(keys) > 1 else text)
+        self.keys = keys
+
+
+def _said(keys: Keys) -> str:
+    return "line " + ", ".join(keys[1:])
+
+
+def _found(value: object) -> str:
+    """A value for a sentence, cut short: it may be anything, however long or deep."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 80
+    return f"found {short.repr(value)}"
 
 
 def _lines(data: dict[str, Any]) -> Lines:
-    if data.get("schema") != SCHEMA:
-        raise _Wrong(f"expected schema {SCHEMA}, found {data.get('schema')!r}")
-    tables = _table("line", data.get("line"))
-    lines = tuple(_line(name, _table(f"line {name}", table)) for name, table in tables.items())
-    if data.get("default") not in tables:
-        raise _Wrong(f"expected default to be one of {', '.join(tables)}, found {data.get('default')!r}")
-    return Lines(data["default"], lines)
+    schema = data.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        # why: a newer file may mean something else by the same words
+        raise _Wrong(("schema",), f"expected schema {SCHEMA}, {_found(schema)}")
+    odd = sorted(data.keys() - {"schema", "default", "line"})
+    if odd:
+        # why: a misspelt table would be ignored
+        raise _Wrong((odd[0],), f"expected schema, default and line, not understood {', '.join(odd)}")
+    tables = _table(("line",), data.get("line"))
+    lines = tuple(_line(name, table) for name, table in tables.items())
+    default = data.get("default")
+    if not isinstance(default, str) or default not in tables:
+        # why: every run without --line goes there
+        raise _Wrong(("default",), f"expected default to be one of {', '.join(tables)}, {_found(default)}")
+    return Lines(default, lines)
 
 
-def _line(name: str, table: dict[str, Any]) -> Line:
-    joint = _table(f"line {name}, joint", table.get("joint", {}))
-    versions = tuple((dist, _text(f"line {name}, joint, {dist}", version)) for dist, version in joint.items())
-    pins = tuple(_pin(name, upstream, pin) for upstream, pin in table.items() if upstream != "joint")
+def _line(name: str, value: Any) -> Line:
+    keys = ("line", name)
+    table = _table(keys, value)
+    where = (*keys, "joint")
+    joint = _table(where, table.get("joint", {}))
+    versions = tuple((dist, _text((*where, dist), version)) for dist, version in joint.items())
+    pins = tuple(_pin((*keys, upstream), pin) for upstream, pin in table.items() if upstream != "joint")
+    for named in (keys, *((*keys, pin.upstream) for pin in pins)):
+        if not NAME.fullmatch(named[-1]):
+            # why: it becomes a folder and a part of a branch's name
+            raise _Wrong(named, f"expected a name of letters, digits and single . _ + -, {_found(named[-1])}")
+    if not pins:
+        # why: a line of nothing is always applied
+        raise _Wrong(keys, "expected at least one upstream")
     return Line(name, pins, versions)
 
 
-def _pin(line: str, upstream: str, table: Any) -> Pin:
-    where = f"line {line}, {upstream}"
-    given = _table(where, table)
+def _pin(keys: Keys, table: Any) -> Pin:
+    given = _table(keys, table)
     known = {field.name: field for field in fields(Pin)[2:]}
     required = {name for name, field in known.items() if field.default is MISSING}
-    if given.keys() - known or required - given.keys():
-        odd, lost = sorted(given.keys() - known), sorted(required - given.keys())
-        raise _Wrong(f"{where}: missing {', '.join(lost) or 'nothing'}, not understood {', '.join(odd) or 'nothing'}")
-    pin = Pin(line=line, upstream=upstream, **{name: _READ[name](f"{where}, {name}", given[name]) for name in given})
-    if not re.fullmatch(r"[0-9a-f]{40}", pin.commit):
-        raise _Wrong(f"{where}: expected a commit of 40 hex digits, found {pin.commit!r}")
-    return pin
+    odd, lost = sorted(given.keys() - known), sorted(required - given.keys())
+    if odd or lost:
+        text = f"missing {', '.join(lost) or 'nothing'}, not understood {', '.join(odd) or 'nothing'}"
+        # why: a misspelt field would be ignored, and its default taken
+        raise _Wrong((*keys, *odd[:1]), text)
+    return Pin(line=keys[1], upstream=keys[2], **{name: _READ[name]((*keys, name), given[name]) for name in given})
 
 
-def _table(where: str, value: Any) -> dict[str, Any]:
+def _table(keys: Keys, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Wrong(f"{where}: expected a table, found {value!r}")
+        # why: a value of another kind would fail far from here
+        raise _Wrong(keys, f"expected a table{'' if len(keys) > 1 else ' ' + keys[0]}, {_found(value)}")
     return value
 
 
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Wrong(f"{where}: expected text, found {value!r}")
+def _text(keys: Keys, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        # why: an empty text matches every path and every version
+        raise _Wrong(keys, f"expected text, {_found(value)}")
     return value
 
 
-def _texts(where: str, value: Any) -> tuple[str, ...]:
+def _texts(keys: Keys, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise _Wrong(f"{where}: expected a list of texts, found {value!r}")
-    return tuple(_text(where, entry) for entry in value)
+        # why: the letters of one text would be taken for a list
+        raise _Wrong(keys, f"expected a list of texts, {_found(value)}")
+    return tuple(_text(keys, entry) for entry in value)
 
 
-def _wheels(where: str, value: Any) -> tuple[Wheel, ...]:
+def _hex(keys: Keys, value: Any, what: str, digits: int) -> str:
+    text = _text(keys, value)
+    if not re.fullmatch(rf"[0-9a-f]{{{digits}}}", text):
+        # why: a tag or a short id may come to mean another commit
+        raise _Wrong(keys, f"expected {what} of {digits} hex digits, {_found(text)}")
+    return text
+
+
+def _wheels(keys: Keys, value: Any) -> tuple[Wheel, ...]:
     found = []
-    for tag, table in _table(where, value).items():
-        given = _table(f"{where}, {tag}", table)
+    for tag, table in _table(keys, value).items():
+        where = (*keys, tag)
+        given = _table(where, table)
         if given.keys() != {"sha256", "root"}:
-            raise _Wrong(f"{where}, {tag}: expected sha256 and root, found {', '.join(given) or 'nothing'}")
-        found.append(Wheel(tag, _text(where, given["sha256"]), _text(where, given["root"])))
+            # why: a wheel without its hash may be any file
+            raise _Wrong(where, f"expected sha256 and root, found {', '.join(given) or 'nothing'}")
+        # A wheel whose layout was never committed has no root yet.
+        root = given["root"] if given["root"] == "" else _hex((*where, "root"), given["root"], "a commit", 40)
+        found.append(Wheel(tag, _hex((*where, "sha256"), given["sha256"], "a hash", 64), root))
     if not found:
-        raise _Wrong(f"{where}: expected at least one")
+        # why: the proofs stand on a wheel
+        raise _Wrong(keys, "expected at least one")
     return tuple(found)
 
 
-def _paths(where: str, value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((here, _text(where, there)) for here, there in _table(where, value).items())
+def _paths(keys: Keys, value: Any) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for here, given in _table(keys, value).items():
+        there = _text((*keys, here), given)
+        for prefix in (here, there):
+            if not prefix.endswith("/") or not is_plain(prefix[:-1]):
+                # why: without the slash `src` would also match `src2`
+                raise _Wrong((*keys, here), f"expected a plain folder that ends with /, {_found(prefix)}")
+        if there in found.values():
+            # why: two repository files would share one installed file
+            raise _Wrong((*keys, here), f"expected one place for each prefix, found {there} twice")
+        found[here] = there
+    return tuple(found.items())
 
 
-def _prebuilt(where: str, value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple((dist, _texts(where, prefixes)) for dist, prefixes in _table(where, value).items())
+def _plain(keys: Keys, value: Any) -> tuple[str, ...]:
+    found = _texts(keys, value)
+    for path in found:
+        if not is_plain(path.removesuffix("/")):
+            # why: a path outside the tree never matches, so that nothing would be left out
+            raise _Wrong(keys, f"expected plain paths inside the tree, {_found(path)}")
+    return found
+
+
+def _prebuilt(keys: Keys, value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((dist, _plain((*keys, dist), prefixes)) for dist, prefixes in _table(keys, value).items())
 
 
 # How each field is read; those not named here are texts.
-_READ: dict[str, Callable[[str, Any], Any]] = {field.name: _text for field in fields(Pin)} | {
+_READ: dict[str, Callable[[Keys, Any], Any]] = {field.name: _text for field in fields(Pin)} | {
+    "commit": lambda keys, value: _hex(keys, value, "a commit", 40),
     "wheels": _wheels,
     "paths": _paths,
-    "excluded": _texts,
-    "executable": lambda where, value: frozenset(_texts(where, value)),
+    "excluded": _plain,
+    "executable": lambda keys, value: frozenset(_plain(keys, value)),
     "prebuilt": _prebuilt,
     "caches": _texts,
 }

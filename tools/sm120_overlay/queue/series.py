@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 from ..errors import Refused, UsageError
 from .blobs import blob_id, digest
 from .home import Home
-from .mail import read_patch
-from .patch import Edit, Patch
+from .mail import read_patch, trailer_at
+from .patch import SLUG, Edit, Patch
 from .paths import is_plain
 from .pins import Pin
 from .place import place
+from .transaction import read_file
 
 OVERLAY_MODE = "100644"
 
@@ -49,20 +51,40 @@ def chains(series: Series) -> dict[str, Chain]:
     """Path → chain for every file the series touches.
 
     Raises:
-        Refused: a patch was made on another blob than the one before it leaves.
+        Refused: a patch was made on another blob than the one before it leaves, or no state could be told by the blobs.
     """
     found: dict[str, Chain] = {}
     for patch in series.patches:
         for edit in patch.edits:
+            _check_folders(patch.slug, edit.path, found)
             before = found.get(edit.path) or Chain(edit.mode, (edit.old,), ())
             if before.points[-1] != edit.old:
+                # why: patches that do not follow each other fit only by fuzz
                 raise Refused(
                     f"{patch.slug}: {edit.path} should be made on blob {before.points[-1]}, "
                     f"which {before.slugs[-1]} leaves, and is made on {edit.old}.",
                     "Export the series again from its branch, where the patches follow each other.",
                 )
+            if edit.new in before.points:
+                # why: a file that is one blob at two points of its chain would not tell which patches are on it
+                raise Refused(
+                    f"{patch.slug}: {edit.path} becomes blob {edit.new}, which it was before in the series.",
+                    "Leave that file out of the patches, or make one patch of those between.",
+                )
             found[edit.path] = Chain(edit.mode, (*before.points, edit.new), (*before.slugs, patch.slug))
     return found
+
+
+def _check_folders(slug: str, path: str, found: Mapping[str, Chain]) -> None:
+    """No path is a file in one patch and a folder in another: at no instant could both be whole."""
+    folders = {path[: match.start()] for match in re.finditer("/", path)}
+    other = next((known for known in found if known in folders or known.startswith(f"{path}/")), None)
+    if other is not None:
+        # why: a run that is cut between the two could not be undone file by file
+        raise Refused(
+            f"{slug}: one of {path} and {other} is a folder, and the series has both as files.",
+            "Give the new file another path.",
+        )
 
 
 def contents(series: Series, base: Mapping[str, bytes | None]) -> list[dict[str, bytes | None]]:
@@ -107,28 +129,70 @@ def load_series(home: Home, pin: Pin) -> Series:
     """
     folder = home.patches(pin.line, pin.upstream)
     listing = folder / "series"
-    names = series_names(listing) if listing.is_file() else []
     patches = []
-    for name in names:
-        patch = read_patch(folder / f"{name}.patch")
-        if patch.slug != name:
+    for line, name in _listed(listing):
+        file = folder / f"{name}.patch"
+        if not file.is_file():
+            # why: a patch that is skipped leaves a server half patched (InferenceX#2704)
             raise UsageError(
-                f"{folder / name}.patch: expected the trailer `Slug: {name}`, found {patch.slug or 'none'!r}.",
-                f"Name it the same in the trailer, in the file's name and in {listing}.",
+                f"{listing}:{line}: {file}: the series names this patch, and there is no such file.",
+                "Bring the file back, or take its name out of the series.",
             )
-        patches.append(with_overlays(home, pin.upstream, patch))
+        patches.append(with_overlays(home, pin.upstream, _named(listing, name, file)))
     return Series(pin, tuple(patches))
 
 
-def series_names(listing: Path) -> list[str]:
-    """The slugs in a `series` file, in order."""
-    try:
-        return listing.read_text(encoding="utf-8").split()
-    except UnicodeDecodeError as error:
+def _named(listing: Path, name: str, file: Path) -> Patch:
+    """The patch in a file, which says the name that the listing has for it, and which overlay files it brings."""
+    patch = read_patch(file)
+    if patch.slug != name:
+        # why: status names a patch by its slug, so that it would speak of another one
         raise UsageError(
-            f"{listing}: expected the slugs of the series as UTF-8, found another byte at {error.start}.",
-            "Write it with tools/export.py: one slug a line.",
-        ) from None
+            f"{trailer_at(file, 'Slug:')}: expected the trailer `Slug: {name}`, found {patch.slug or 'none'!r}.",
+            f"Name it the same in the trailer, in the file's name and in {listing}.",
+        )
+    if not patch.edits and not patch.overlays:
+        # why: a patch without a change is always applied
+        raise UsageError(
+            f"{trailer_at(file, 'Slug:')}: expected a diff or an `Overlay:` trailer in the patch, found neither.",
+            "Export it again from the series' branch, or take it out of the series.",
+        )
+    for value in patch.all("Overlay"):
+        path, _, blob = value.rpartition(" ")
+        if not is_plain(path) or not re.fullmatch(r"[0-9a-f]{40}", blob):
+            # why: the blob is what makes the overlay file exact
+            raise UsageError(
+                f"{trailer_at(file, f'Overlay: {value}')}: expected `Overlay: PATH BLOB`, found {value!r}.",
+                "Run tools/export.py on the series' branch; it writes the trailer from the commit's files.",
+            )
+    return patch
+
+
+def series_names(listing: Path) -> list[str]:
+    """The slugs in a `series` file, in order; none where there is no such file.
+
+    Raises:
+        UsageError: with file and line, when it is not one slug a line, each of them once.
+    """
+    return [name for _, name in _listed(listing)]
+
+
+def _listed(listing: Path) -> list[tuple[int, str]]:
+    """Line and slug. Blank lines and the line ends of Windows are let pass; `export` writes neither."""
+    found: dict[str, int] = {}
+    for line, raw in enumerate((read_file(listing) or b"").split(b"\n"), 1):
+        name = raw.removesuffix(b"\r").decode("utf-8", "backslashreplace")
+        if name and (name in found or not re.fullmatch(SLUG, name)):
+            wrong = f"a second one (line {found[name]} has the first)" if name in found else "something else"
+            # why: a name that comes twice would be applied twice, a strange one never
+            raise UsageError(
+                f"{listing}:{line}: expected the slugs of the series, each once and one a line, "
+                f"found {wrong}: {name!r}.",
+                "Mend that line by hand; tools/export.py reads this file before it writes it anew.",
+            )
+        if name:
+            found[name] = line
+    return [(line, name) for name, line in found.items()]
 
 
 def with_overlays(home: Home, upstream: str, patch: Patch) -> Patch:
@@ -152,6 +216,7 @@ def _overlay_file(home: Home, upstream: str, slug: str, path: str, blob: str) ->
     whole = file.read_bytes() if is_plain(path) and file.is_file() else None
     found = blob_id(whole) if whole is not None else "no file"
     if whole is None or found != blob:
+        # why: an overlay file that was edited alone is not what the patch was proved with
         raise UsageError(
             f"{file}: {slug} names it as blob {blob}, and it is {found}.",
             "Edit overlay files on the series' branch and run tools/export.py; it renews file and trailer together.",
@@ -184,6 +249,7 @@ def _check_removable(patches: tuple[Patch, ...], slug: str, without: tuple[str, 
     staying = [patch for patch in patches[at + 1 :] if patch.slug not in without]
     later = [patch.slug for patch in staying if files & {edit.path for edit in patch.edits}]
     if later:
+        # why: later patches were made on its bytes; leaving it out needs fuzz
         raise Refused(
             f"{slug} cannot be left out: {', '.join(later)} after it touch the same files.",
             "Leave nothing out, or stop before it with --through.",
@@ -195,4 +261,5 @@ def _check_needs(kept: tuple[Patch, ...], series: Series) -> None:
     for patch in kept:
         for need in patch.all("Needs"):
             if need in series.slugs and need not in slugs:
+                # why: the patch says so itself: it builds on the other one's code
                 raise Refused(f"{need} cannot be left out: {patch.slug} needs it.", f"Leave out {patch.slug} too.")
