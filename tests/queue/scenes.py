@@ -1,4 +1,4 @@
-"""What several test modules set up around the toy project: verbs as calls, snapshots, newer series, venvs, cuts."""
+"""What several test modules set up around the toy project: verbs as calls, snapshots, newer series, venvs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,6 @@ NEWER = {
     "python/toy/extra/__init__.py": "# newer\n",
     LEVER: "LEVER = 1\n",
 }
-CHANGES = {"os.rename", "os.remove", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.chmod", "os.utime",
-           "os.truncate", "os.chown"}  # fmt: skip
 CUT = 77
 
 
@@ -149,42 +147,3 @@ def add_distribution(site: Path, name: str, version: str, **files: str) -> None:
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     write(site, {f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"})
     write(site, {f"{info}/{file}": text for file, text in files.items()})
-
-
-def cut_at(step: int, below: Path, work: Callable[[], object]) -> bool:
-    """Runs `work` in a child that dies just before its `step`th change below a folder; whether it came that far."""
-    child = os.fork()
-    if child == 0:
-        _die_at(step, str(below))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, CUT), code
-    return code == CUT
-
-
-def _die_at(step: int, below: str) -> None:
-    left = step
-
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal left
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if not writes and event not in CHANGES and event != "subprocess.Popen":
-            return
-        if event != "subprocess.Popen" and not _is_below(arguments, below):
-            return
-        left -= 1
-        if left < 0:
-            os._exit(CUT)
-
-    sys.addaudithook(hook)
-
-
-def _is_below(arguments: tuple[Any, ...], below: str) -> bool:
-    named = [os.fsdecode(part) for part in arguments if isinstance(part, str | bytes | os.PathLike)]
-    # A relative name is one that shutil.rmtree has opened the folder of.
-    return any(name.startswith(below) or not name.startswith("/") for name in named)

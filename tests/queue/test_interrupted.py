@@ -1,4 +1,8 @@
-"""Real processes killed at random moments: every file whole, the state told, the next apply ends exact by itself."""
+"""Real processes killed at random moments: every file whole, the state told, the next apply ends exact by itself.
+
+Most of them are killed at a change that is drawn by number, so no machine is too slow or too quick for it; the rest by
+the clock. The seeds are fixed, and whatever fails names its round.
+"""
 
 from __future__ import annotations
 
@@ -15,51 +19,166 @@ from pathlib import Path
 
 import pytest
 
-from .scenes import Answer, Venv, ask, copy_venv, make_newer, make_venv, use_series
+from .cuts import watch_changes
+from .ground import STATES, Ground, make_ground
+from .scenes import Answer, Venv, ask
 from .toy import Toy, git, write
 
 TOOLS = Path(__file__).parents[2] / "tools"
 SEED = 20260301
-KILLS = 20  # a kind of target
+KILLS = 100  # a kind of target
+BY_THE_CLOCK = 6  # every sixth round
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A target between an old and a new state: how it is named on the command line, and where its files lie."""
+class Round:
+    """What is killed, where it stood and went, and how: `group` with its gits, or Python alone."""
 
-    named: tuple[str, ...]
-    files: Path
-    journal: Path
-    whole: dict[str, set[bytes | None]]
+    seed: int
+    number: int
+    start: str
+    goal: str
+    then: str
+    group: bool
+    change: int
+    outside: bool
+    pause: float
+
+    @property
+    def by_the_clock(self) -> bool:
+        return self.number % BY_THE_CLOCK == 0
 
 
-@pytest.fixture(scope="module")
-def venv_master(toy_master: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_venv(tmp_path_factory.mktemp("venv") / "master", toy_master.wheels)
+def drawn(seed: int, number: int) -> Round:
+    """A round, by its seed and number alone."""
+    dice = random.Random(f"{seed} {number}")
+    start, goal = dice.sample(STATES, 2)
+    then = dice.choice([goal, "pin", "newer"])
+    return Round(
+        seed, number, start, goal, then, dice.random() < 0.5, dice.randrange(50), dice.random() < 0.4, dice.random()
+    )
 
 
 @pytest.fixture
 def project(toy: Toy) -> Toy:
     """The toy project with the tools in it, as a clone of the real one is."""
-    shutil.copytree(TOOLS, toy.home.root / "tools", ignore=shutil.ignore_patterns("__pycache__", "serving"))
+    copy_tools(toy.home.root)
     return toy
 
 
-SLOW_PYTHON = """\
-import sys, time
-SLOW = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link")
-sys.addaudithook(lambda event, arguments: event in SLOW and time.sleep(0.005))
-"""
+def copy_tools(home: Path) -> None:
+    shutil.copytree(TOOLS, home / "tools", ignore=shutil.ignore_patterns("__pycache__", "serving"))
 
 
-@pytest.fixture
-def slow(tmp_path: Path) -> dict[str, str]:
-    """An environment in which git takes longer, before and after its work, and Python before it changes a folder."""
-    real = shutil.which("git")
-    write(tmp_path / "slow", {"git": f'#!/bin/sh\nsleep 0.01\n{real} "$@"\ncode=$?\nsleep 0.01\nexit $code\n'})
-    (tmp_path / "slow" / "git").chmod(0o755)
-    write(tmp_path / "slow", {"sitecustomize.py": SLOW_PYTHON})
-    return {**os.environ, "PATH": f"{tmp_path / 'slow'}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path / "slow")}
+def killed(ground: Ground, drawn: Round) -> bool:
+    """Runs apply and kills it; whether it was still at work."""
+    return (kill_by_the_clock if drawn.by_the_clock else kill_at_a_change)(ground, drawn)
+
+
+def kill_by_the_clock(ground: Ground, drawn: Round) -> bool:
+    """A process of its own, killed some time after its journal appeared (or after it started)."""
+    home = ground.homes["older" if drawn.goal == "older" else "newer"].root
+    reverse = ["--reverse"] if drawn.goal == "pin" else []
+    command = [sys.executable, str(home / "tools/apply.py"), *map(str, ground.named), *reverse]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 30
+    while run.poll() is None and time.monotonic() < until and not ground.journal.exists() and drawn.pause < 0.8:
+        time.sleep(0.0005)
+    time.sleep(drawn.pause * (0.02 if drawn.pause < 0.8 else 0.3))
+    if run.poll() is None:
+        (os.killpg if drawn.group else os.kill)(run.pid, signal.SIGKILL)
+    return run.wait() == -signal.SIGKILL
+
+
+def kill_at_a_change(ground: Ground, drawn: Round) -> bool:
+    """A child that kills itself just before a change, or is killed from outside while it goes on there."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os.close(ours)
+        kill = os.killpg if drawn.group else os.kill
+        sign = (lambda: os.write(theirs, b"x")) if drawn.outside else (lambda: kill(os.getpid(), signal.SIGKILL))
+        quietly(drawn.change, ground, drawn.goal, sign)
+    os.close(theirs)
+    os.read(ours, 1)  # returns at the change, or when the child is no more
+    os.close(ours)
+    if drawn.outside:
+        time.sleep(drawn.pause * 0.01)
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return False
+        (os.killpg if drawn.group else os.kill)(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def quietly(change: int, ground: Ground, goal: str, sign: Callable[[], object]) -> None:
+    """Never returns."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        watch_changes(change, ground.target, lambda times, name: None if times else void(sign()), early=True)
+        ground.bring(goal)
+    finally:
+        os._exit(0)
+
+
+def void(_: object) -> None:
+    return None
+
+
+def when_free(call: Callable[[], Answer]) -> Answer:
+    """A verb's answer, once no git of the killed run is alive any more."""
+    until = time.monotonic() + 60
+    while True:
+        answer = call()
+        if "another run" not in answer.said.get("error", {}).get("what", "") or time.monotonic() > until:
+            return answer
+        time.sleep(0.01)
+
+
+def rounds(ground: Ground, seed: int, works: Callable[[str], None]) -> None:
+    """Kills apply, upgrade, downgrade and reverse at random; after each the next apply must end exact."""
+    cut = 0
+    for home in ground.homes.values():
+        copy_tools(home.root)
+    for number in range(KILLS):
+        this = drawn(seed, number)
+        ground.fresh(this.start)
+        dead = killed(ground, this)
+        try:
+            cut += dead and not this.outside and not this.by_the_clock
+            told = ground.tell("status", this.goal)
+            assert told.code in (0, 1), told
+            states = set(told.states().values())
+            assert (states == {"interrupted"}) == ground.journal.exists(), states
+            answer = when_free(lambda this=this: ground.bring(this.then))  # type: ignore[misc]
+            assert answer.code == 0, answer
+            assert ground.now() == ground.facts[this.then]
+            works(this.then)
+        except BaseException as error:
+            error.args = (f"{this}: {error}",)
+            raise
+    assert cut > KILLS // 5
+
+
+@pytest.mark.case("200 random kills, of the process group and of Python alone", target="checkout", outcome="undone")
+def test_a_checkout_survives_kills_at_random_moments(toy_master: Toy, tmp_path: Path) -> None:
+    ground = make_ground("checkout", toy_master, tmp_path / "project")
+
+    def works(_goal: str) -> None:
+        git(ground.target, "fsck", "--strict", "--no-dangling")
+        git(ground.target, "commit", "-q", "--allow-empty", "-m", "git works")
+
+    rounds(ground, SEED, works)
+
+
+@pytest.mark.case("200 random kills, of the process group and of Python alone", target="installed", outcome="undone")
+def test_an_installed_package_survives_kills_at_random_moments(toy_master: Toy, tmp_path: Path) -> None:
+    ground = make_ground("installed", toy_master, tmp_path / "project")
+
+    def works(goal: str) -> None:
+        assert Venv(ground.target).run("import toy; print(toy.answer())") == ("41" if goal == "pin" else "42")
+
+    rounds(ground, SEED + 1, works)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -68,140 +187,12 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in names if hidden.isdisjoint(path.parts)}
 
 
-def kill_a_run(toy: Toy, scene: Scene, arguments: list[str], dice: random.Random, env: dict[str, str]) -> str:
-    """Starts apply as its own process group and kills it somewhere; what was killed."""
-    command = [sys.executable, str(toy.home.root / "tools" / "apply.py"), *scene.named, *arguments]
-    run = subprocess.Popen(
-        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    if dice.random() < 0.7:  # most of the work is before the journal; most of the danger is after it
-        until = time.monotonic() + 30
-        while run.poll() is None and time.monotonic() < until and not scene.journal.exists():
-            time.sleep(0.001)
-        time.sleep(dice.random() * 0.15)
-    else:
-        time.sleep(dice.random() * 0.6)
-    group = dice.random() < 0.5
-    if run.poll() is None:
-        (os.killpg if group else os.kill)(run.pid, signal.SIGKILL)
-    run.wait()
-    return f"{'group' if group else 'python'} {'after' if run.returncode == 0 else 'during'} {arguments}"
-
-
-def ask_when_free(*arguments: object) -> Answer:
-    """A verb, once no git of the killed run is alive any more."""
-    until = time.monotonic() + 10
-    while True:
-        answer = ask(*arguments)
-        if "another run" not in answer.said.get("error", {}).get("what", "") or time.monotonic() > until:
-            return answer
-        time.sleep(0.02)
-
-
-def check_whole(scene: Scene, what: str) -> None:
-    now = files(scene.files)
-    for path, states in scene.whole.items():
-        assert now.get(path) in states, (what, path)
-    strange = {path for path in now if path not in scene.whole and "sm120-overlay-partial" not in path}
-    assert strange <= {"toy/mine.txt", "mine.txt"}, (what, strange)
-
-
-def rounds(
-    toy: Toy, scene: Scene, older: Path, newer: Path, env: dict[str, str], exact: Callable[[str, str], None], seed: int
-) -> None:
-    """Kills apply, upgrade, downgrade and reverse in turn; after each the next apply must end exact."""
-    dice, cut = random.Random(seed), 0
-    for number in range(KILLS):
-        start, goal = dice.sample(["pin", "older", "newer"], 2)
-        bring(toy, scene, start, older, newer)
-        arguments = bring_arguments(toy, goal, older, newer)
-        what = f"{number}: {start} to {goal}, {kill_a_run(toy, scene, arguments, dice, env)}"
-        check_whole(scene, what)
-        told = ask("status", *scene.named)
-        assert told.code in (0, 1), (what, told)
-        states = set(told.states().values())
-        assert len(states) == 1 or not scene.journal.exists(), (what, states)
-        cut += states == {"interrupted"}
-        then = dice.choice([goal, "pin", "newer"])
-        answer = ask_when_free("apply", *scene.named, *bring_arguments(toy, then, older, newer))
-        assert answer.code == 0, (what, then, answer)
-        exact(then, what)
-    assert cut >= KILLS // 5, "the kills missed the work"
-
-
-def bring_arguments(toy: Toy, goal: str, older: Path, newer: Path) -> list[str]:
-    use_series(toy, older if goal == "older" else newer)
-    return ["--reverse"] if goal == "pin" else []
-
-
-def bring(toy: Toy, scene: Scene, goal: str, older: Path, newer: Path) -> None:
-    answer = ask("apply", *scene.named, *bring_arguments(toy, goal, older, newer))
-    assert answer.code == 0, answer
-
-
-def both_series(toy: Toy) -> tuple[Path, Path]:
-    """Homes with the older and the newer series."""
-    older = make_newer(toy)
-    newer = toy.root / "newer"
-    shutil.copytree(toy.home.root, newer, ignore=shutil.ignore_patterns("tools"))
-    return older, newer
-
-
-def possible(states: dict[str, dict[str, bytes]]) -> dict[str, set[bytes | None]]:
-    paths = {path for found in states.values() for path in found}
-    return {path: {found.get(path) for found in states.values()} for path in paths}
-
-
-def test_a_checkout_survives_kills_at_random_moments(project: Toy, slow: dict[str, str]) -> None:
-    older, newer = both_series(project)
-    clone = project.clone()
-    scene = Scene((str(clone),), clone, clone / ".git/sm120-overlay/journal.json", {})
-    states = {}
-    for goal in ("pin", "older", "newer"):
-        bring(project, scene, goal, older, newer)
-        states[goal] = files(clone)
-    scene.whole.update(possible(states))
-    write(clone, {"mine.txt": "mine\n"})
-    stashed = git(clone, "rev-parse", "main")
-
-    def exact(goal: str, what: str) -> None:
-        found = files(clone)
-        assert found.pop("mine.txt") == b"mine\n", what
-        assert found == states[goal], what
-        assert git(clone, "status", "--porcelain") == "?? mine.txt\n", what
-        assert git(clone, "rev-parse", "main") == stashed, what
-        assert git(clone, "rev-parse", "--symbolic-full-name", "HEAD").strip() == (
-            "refs/heads/main" if goal == "pin" else "refs/heads/sm120/v1"
-        ), what
-        assert not list((clone / ".git").rglob("*.lock")), what
-        git(clone, "fsck", "--strict", "--no-dangling")
-        git(clone, "commit", "-q", "--allow-empty", "-m", "git works")
-        git(clone, "reset", "-q", "--soft", "HEAD~1")
-
-    rounds(project, scene, older, newer, slow, exact, SEED)
-
-
-def test_an_installed_package_survives_kills_at_random_moments(
-    project: Toy, venv_master: Path, tmp_path: Path, slow: dict[str, str]
-) -> None:
-    older, newer = both_series(project)
-    venv: Venv = copy_venv(venv_master, tmp_path / "venv")
-    named = ("--installed", str(venv.python), "--only", "toy")
-    scene = Scene(named, venv.site, venv.info() / "sm120-overlay/journal.json", {})
-    states = {}
-    for goal in ("pin", "older", "newer"):
-        bring(project, scene, goal, older, newer)
-        states[goal] = files(venv.site)
-    scene.whole.update(possible(states))
-    write(venv.site, {"toy/mine.txt": "mine\n"})
-
-    def exact(goal: str, what: str) -> None:
-        found = files(venv.site)
-        assert found.pop("toy/mine.txt") == b"mine\n", what
-        assert found == states[goal], what
-        assert venv.run("import toy; print(toy.answer())") == ("41" if goal == "pin" else "42"), what
-
-    rounds(project, scene, older, newer, slow, exact, SEED + 1)
+def waits(pid: int) -> bool:
+    """Whether a process has started its git and polls for what it says (poll or ppoll; elsewhere we cannot know)."""
+    try:
+        return Path(f"/proc/{pid}/syscall").read_text().split()[0] in ("7", "73", "271")
+    except OSError:
+        return True
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -222,6 +213,9 @@ def test_a_run_told_to_stop_puts_back_what_it_had_done(project: Toy, tmp_path: P
     journal = clone / ".git/sm120-overlay/journal.json"
     until = time.monotonic() + 60
     while run.poll() is None and not at_work.exists():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    while not waits(run.pid):
         assert time.monotonic() < until
         time.sleep(0.005)
     assert journal.exists() and (clone / "python/toy/extra").exists()

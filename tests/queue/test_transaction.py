@@ -28,7 +28,8 @@ from sm120_overlay.queue.transaction import (
     replace_file,
 )
 
-from .scenes import ask, copy_venv, cut_at, make_newer, make_venv, snapshot
+from .cuts import cut_at
+from .scenes import ask, copy_venv, make_newer, make_venv, snapshot
 from .toy import TOY, Toy, git, write
 
 PIN = {path: text.encode() for path, text in TOY.items()}
@@ -346,3 +347,9 @@ def test_an_upgrade_of_a_package_cut_anywhere_is_whole_and_the_next_apply_ends_e
             assert series_files(venv.site) == newer
         step += 1
     assert step > 25
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Refused, match="found a pipe"):
+        read_file(tmp_path / "pipe")

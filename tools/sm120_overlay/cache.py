@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 VARIABLE = "SM120_OVERLAY_CACHE"
@@ -25,6 +26,17 @@ def cache_dir(*parts: str) -> Path:
     return Path(root, *parts)
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of writing names the file: Python's own names none when a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
 def publish(place: Path, fill: Callable[[Path], None]) -> Path:
     """`place`, made by `fill` in a folder beside it and renamed whole; kept as it is when it is already there."""
     if place.exists():
@@ -32,8 +44,9 @@ def publish(place: Path, fill: Callable[[Path], None]) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{place.name[:40]}-", dir=place.parent))
     try:
-        fill(partial)
-        os.rename(partial, place)
+        with naming(place):
+            fill(partial)
+            os.rename(partial, place)
     except OSError:
         if not place.exists():  # else another run was first, with the same content
             raise
@@ -47,7 +60,7 @@ def publish_file(place: Path, content: bytes, executable: bool = False) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     handle, partial = tempfile.mkstemp(prefix=".", dir=place.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(place), os.fdopen(handle, "wb") as file:
             file.write(content)
         Path(partial).chmod(0o755 if executable else 0o644)
         Path(partial).replace(place)

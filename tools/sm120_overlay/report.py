@@ -6,6 +6,7 @@ text where it is not a terminal, or where NO_COLOR is set.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -16,6 +17,13 @@ from typing import Any
 from .errors import OverlayError
 
 SCHEMA = 1
+
+
+def escape_what_cannot_be_shown() -> None:
+    """A path that is no text, or a terminal that shows ASCII alone, must not break an answer: it is written \\xff."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from .blobs import blob_id
 from .checkout import Checkout, Where, read_commits
 from .diff import parse_sections
 from .git import Repository, objects_alone, read_objects, run, tip_of
-from .home import Home
+from .home import Home, command
 from .mail import FIRST, parse_patch
 from .patch import SLUG, Edit
 from .pins import Pin
@@ -47,6 +48,7 @@ def export_commits(checkout: Checkout) -> Exported:
     repo = checkout.repo
     tip = tip_of(repo, checkout.ours)
     if tip is None:
+        # why: an export of nothing would empty the series
         raise Refused(
             f"{repo.path}: there is no branch {checkout.ours.removeprefix('refs/heads/')} to export.",
             "Apply the series there first (tools/apply.py), then commit on that branch.",
@@ -56,12 +58,14 @@ def export_commits(checkout: Checkout) -> Exported:
     odd = [commit.id[:12] for commit in commits if len(commit.parents) != 1]
     if odd or len(mails) != len(commits):
         what = f"{', '.join(odd)} is a merge" if odd else "an empty commit is among them"
+        # why: format-patch leaves out merges and empty commits without a word
         raise Refused(f"{repo.path}: {len(commits)} commits cannot each be one patch: {what}.", AMEND)
     files: dict[str, bytes] = {}
     overlays: dict[str, bytes] = {}
     for commit, mail in zip(commits, mails, strict=True):
         slug, data, brought = _as_patch(repo, commit.id, mail)
         if f"{slug}.patch" in files:
+            # why: the second would overwrite the first one's file
             raise Refused(f"{repo.path}: two commits have the slug {slug}.", AMEND)
         files[f"{slug}.patch"] = data
         overlays |= brought
@@ -92,6 +96,7 @@ def _as_patch(repo: Repository, commit: str, mail: bytes) -> tuple[str, bytes, d
     data = said.encode("utf-8", "surrogateescape") + b"\n" + (b"\n" + rest if rest else b"")
     patch = parse_patch(where, data)
     if not re.fullmatch(SLUG, patch.slug):
+        # why: the slug names the file and is how a patch is known across lines
         raise UsageError(f"{where} ({patch.subject}): expected a trailer `Slug: some-name`, found none.", AMEND)
     blobs = read_objects(repo, [str(edit.new) for edit in brought.values()])
     whole = {path: blobs[str(edit.new)] for path, edit in brought.items()}
@@ -102,6 +107,7 @@ def _check_overlays(where: str, named: set[str], brought: list[Edit]) -> None:
     wrong = named - {edit.path for edit in brought}
     wrong |= {edit.path for edit in brought if edit.old is not None or edit.mode != OVERLAY_MODE}
     if wrong:
+        # why: an overlay file is carried whole; a diff of it would be applied twice
         raise UsageError(
             f"{where}: its Overlay trailers name {', '.join(sorted(wrong))}; expected plain new files of this commit.",
             AMEND,
@@ -118,7 +124,7 @@ def changes(home: Home, checkout: Checkout, exported: Exported) -> list[Write]:
     folder = home.patches(pin.line, pin.upstream).relative_to(home.root)
     wanted: dict[str, bytes | None] = {str(folder / name): data for name, data in exported.files.items()}
     listing = home.root / folder / "series"
-    for slug in series_names(listing) if listing.is_file() else []:
+    for slug in series_names(listing):
         wanted.setdefault(str(folder / f"{slug}.patch"), None)
     overlay = home.overlay(pin.upstream).relative_to(home.root)
     wanted |= {str(overlay / path): data for path, data in _overlay_changes(home, pin, exported).items()}
@@ -137,6 +143,7 @@ def _overlay_changes(home: Home, pin: Pin, exported: Exported) -> dict[str, byte
     for path, data in exported.overlays.items():
         line, blob = others.get(path, ("", blob_id(data)))
         if blob != blob_id(data):
+            # why: all lines read the same file below overlay/, so that the other line would break
             raise Refused(
                 f"{path}: line {line} brings it as blob {blob}, this one as {blob_id(data)}; an overlay file is one.",
                 "Give it another path on one of the lines, or the same bytes on both.",
@@ -154,11 +161,36 @@ def named_overlays(folder: Path) -> dict[str, str]:
 
 def write_export(home: Home, writes: list[Write]) -> None:
     """Writes patch files, overlay files and series; undone whole if it fails half way."""
+    transact(workplace(home), writes, {}, lambda note: None)
+
+
+@contextmanager
+def exporting(home: Home) -> Iterator[None]:
+    """Holds the project's series, after undoing an export that was cut: what is compared then are whole files.
+
+    Raises:
+        Refused: another export is at work.
+    """
     place = workplace(home)
     place.folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(place.folder):
         recover(place, lambda note: None)
-        transact(place, writes, {}, lambda note: None)
+        yield
+
+
+def check_whole(home: Home) -> None:
+    """The series is all old or all new.
+
+    Raises:
+        Refused: an export was cut half way.
+    """
+    journal = workplace(home).journal
+    if journal.is_file():
+        # why: patches half old and half new would be applied, or pass lint, as if they were one series
+        raise Refused(
+            f"{journal}: an export was cut, so the patch files may be half old and half new.",
+            f"Run {command('export')} again: it undoes that first.",
+        )
 
 
 def workplace(home: Home) -> Workplace:

@@ -7,11 +7,11 @@ run, and a lock of the user's own git is never touched.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..cache import naming
 from ..errors import Refused
 from .git import Entry, Repository, index_entries, run
 from .transaction import leave
@@ -28,18 +28,27 @@ def index_locked(index: Path, folder: Path) -> Iterator[None]:
         Refused: git holds it.
     """
     lock, mark = _lock(index), folder / "lock-mark"
-    folder.mkdir(exist_ok=True)
-    mark.write_bytes(MARK)
+    try:
+        folder.mkdir(exist_ok=True)
+        with naming(mark):
+            mark.write_bytes(MARK)
+        _link(mark, lock)
+        yield
+    except BaseException:
+        with suppress(OSError):  # what went wrong first is what must be said; the next run removes our lock
+            unlock_index(index, folder)
+        raise
+    unlock_index(index, folder)
+
+
+def _link(mark: Path, lock: Path) -> None:
     try:
         os.link(mark, lock)
     except FileExistsError:
+        # why: two writers of one index lose the entries of one of them
         raise Refused(
             f"{lock} exists: git is at work in this checkout, or crashed.", "Wait for it, or remove a stale lock."
         ) from None
-    try:
-        yield
-    finally:
-        unlock_index(index, folder)
 
 
 def unlock_index(index: Path, folder: Path) -> None:
@@ -49,7 +58,8 @@ def unlock_index(index: Path, folder: Path) -> None:
     if data == MARK or (data is not None and ready.is_file() and data == ready.read_bytes()):
         lock.unlink(missing_ok=True)
     for name in OWN:
-        (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it blocks no one, and the next run removes it
+            (folder / name).unlink(missing_ok=True)
     leave(folder)
 
 
@@ -76,6 +86,9 @@ def write_index(
 
 def restore_entries(repo: Repository, index: Path, folder: Path, entries: Mapping[str, Sequence[str] | None]) -> None:
     """Puts index entries back when a run is undone: path → mode and blob (None: not in the index). Takes the lock."""
+    if _holds(repo, entries):  # also where a full disk has no room for a copy of the index
+        unlock_index(index, folder)
+        return
     rows = [
         os.fsencode(f"{mode} {blob} 0\t{path}") + b"\0"
         for path, (mode, blob) in ((path, entry or ("0", "0" * 40)) for path, entry in entries.items())
@@ -85,10 +98,17 @@ def restore_entries(repo: Repository, index: Path, folder: Path, entries: Mappin
         os.replace(_updated(repo, index, folder, b"".join(rows), "--index-info"), index)
 
 
+def _holds(repo: Repository, entries: Mapping[str, Sequence[str] | None]) -> bool:
+    """Whether the index says this already."""
+    found = index_entries(repo, entries) if entries else {}
+    return all(found.get(path) == (Entry(*entry) if entry else None) for path, entry in entries.items())
+
+
 def _updated(repo: Repository, index: Path, folder: Path, rows: bytes, *how: str) -> Path:
     """A copy of the index beside it, brought up to date by git itself."""
     ready = folder / "index"
-    shutil.copyfile(index, ready)
+    with naming(ready):
+        ready.write_bytes(index.read_bytes())
     run(repo, "update-index", "-z", *how, stdin=rows, env={"GIT_INDEX_FILE": str(ready)})
     return ready
 
@@ -103,6 +123,7 @@ def _may_filter(repo: Repository, attributes: Path, paths: Mapping[str, Entry | 
 def _check(repo: Repository, found: Mapping[str, Entry], wanted: Mapping[str, Entry | None]) -> None:
     for path, entry in wanted.items():
         if found.get(path) != entry:
+            # why: a filter would make git commit other bytes than the series names (electron/trop#254)
             raise Refused(
                 f"{repo.path / path}: git would store {found.get(path)}, expected {entry}: a checkout filter "
                 f"(.gitattributes) is at work.",

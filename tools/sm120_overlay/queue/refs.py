@@ -42,6 +42,7 @@ def branch_tip_of(checkout: Checkout) -> str | None:
     family = checkout.ours.rpartition("/")[0]
     found = branches(checkout.repo, family)
     if family in found:
+        # why: git keeps branches as files: sm120 and sm120/LINE cannot both be
         raise Refused(
             f"{checkout.repo.path}: a branch {family.removeprefix('refs/heads/')} of yours is in the way of "
             f"{checkout.ours.removeprefix('refs/heads/')}.",
@@ -49,6 +50,7 @@ def branch_tip_of(checkout: Checkout) -> str | None:
         )
     ours = found.get(checkout.ours)
     if ours is not None and ours.worktree is not None:
+        # why: moving a branch below another worktree makes all of its files look edited
         raise Refused(
             f"{ours.worktree} has {checkout.ours.removeprefix('refs/heads/')} checked out, a worktree of the same "
             f"repository.",
@@ -98,6 +100,7 @@ def refs_were_done(repo: Repository, place: Workplace, refs: RefMove) -> bool:
     behind = refs.branch_new is not None and attempt(repo, "merge-base", "--is-ancestor", refs.branch_new, str(tip))
     if behind and behind[0] == 0 and _head(repo) == refs.head_new:
         return True
+    # why: undoing would take the branch from under what was done to it since
     raise Refused(
         f"{repo.path}: {refs.branch.removeprefix('refs/heads/')} was moved to {tip or 'nothing'} after a run was cut "
         f"that took it from {refs.branch_old or 'nothing'} to {refs.branch_new or 'nothing'}.",

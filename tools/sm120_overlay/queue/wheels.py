@@ -31,12 +31,14 @@ def fetch_wheel(pin: Pin, say: Say, wheel: Wheel | None = None) -> Path:
         say(f"{pin.upstream}: downloading {pin.distribution} {pin.version} ({wheel.tag}) from the package index")
     files = list(publish(place, lambda partial: _download(pin, wheel, partial)).iterdir())
     if len(files) != 1:
+        # why: which of several files was meant cannot be told
         raise Missing(
             f"{place}: expected one wheel, found {len(files)} files.", "Delete the folder; it is fetched again."
         )
     (file,) = files
     found = hashlib.sha256(file.read_bytes()).hexdigest()
     if found != wheel.sha256:
+        # why: a cache that was cut or edited is not the pinned wheel
         raise Missing(
             f"{file}: expected sha256 {wheel.sha256}, found {found}.", f"Delete {place}; it is fetched again."
         )
@@ -55,6 +57,7 @@ def _download(pin: Pin, wheel: Wheel, folder: Path) -> None:
     wanted.unlink()
     if code:
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {code}"
+        # why: pip's last line says what the index or the network lacks
         raise Missing(
             f"{pin.distribution} {pin.version} ({wheel.tag}) could not be downloaded: {why}.",
             "Check the network and pip's index settings, or name another source with --source.",
@@ -71,7 +74,8 @@ def _run(command: list[str], title: str) -> tuple[int, list[str]]:
                     update(int(found[1]), int(found[2]))
         errors.seek(0)
         said = errors.read().splitlines()
-    return process.returncode, [line for line in said if line.startswith("ERROR")] or said
+    marked = [line for line in said if line.startswith("ERROR") and not line.endswith("Exception:")]
+    return process.returncode, marked or said
 
 
 def _bar() -> str:
@@ -81,6 +85,7 @@ def _bar() -> str:
     try:
         numbers = re.findall(r"\d+", version("pip"))
     except PackageNotFoundError:
+        # why: pip knows the user's index, proxies and credentials, and we do not
         raise Missing(f"pip is not installed for {sys.executable}.", f"{sys.executable} -m ensurepip") from None
     return "raw" if tuple(map(int, numbers[:2])) >= (24, 1) else "off"
 

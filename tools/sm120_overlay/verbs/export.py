@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+from contextlib import nullcontext
+
 from .. import report
 from ..errors import UsageError
 from ..queue.checkout import Checkout
 from ..queue.clean import check_finished
-from ..queue.export import changes, export_commits, write_export
+from ..queue.export import changes, export_commits, exporting, write_export
 from ..queue.lint import Finding, lint_export
 from ..queue.transaction import Write
-from ._options import Wanted, parser, wanted
+from ._options import Wanted, own_home, parser, wanted
 from ._targets import named_folders, one_line, reading
 
 EXAMPLES = """\
@@ -28,7 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     made = parser("export", "Turn the commits of a series' branch back into patch files.", EXAMPLES)
     made.add_argument("--check", action="store_true", help="write nothing; exit 1 if something would change")
     options = made.parse_args(argv)
-    asked = wanted(options)
+    with nullcontext() if options.check else exporting(own_home()):
+        return _export(wanted(options), options)
+
+
+def _export(asked: Wanted, options: argparse.Namespace) -> int:
     targets = reading(asked, named_folders(asked, options), None)
     checkouts = [target for target in targets if isinstance(target, Checkout)]
     _check_distinct(checkouts)
@@ -48,6 +55,7 @@ def _check_distinct(checkouts: list[Checkout]) -> None:
     upstreams = [checkout.pin.upstream for checkout in checkouts]
     twice = next((upstream for upstream in upstreams if upstreams.count(upstream) > 1), None)
     if twice:
+        # why: one of the two would overwrite the other one's patch files
         raise UsageError(f"Two checkouts of {twice} were named.", "Export from one of them.")
     for checkout in checkouts:
         check_finished(checkout)
