@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Fail unless targets are the series: `verify.py --help`. The work is in sm120_overlay/verbs/verify.py."""
 
+import os
 import sys
 from os.path import dirname, join, realpath
 
-HERE = dirname(realpath(__file__))
+HERE, OWN = dirname(realpath(__file__)), dirname(realpath(os.__file__))  # our folder; that of Python's own modules
 # A tool's name may be one of the standard library's: a bisect.py here would shadow what random imports.
 sys.path[:] = [entry for entry in sys.path if realpath(entry or ".") != HERE]
+sys.path.sort(key=lambda entry: realpath(entry) not in (OWN, join(OWN, "lib-dynload")))  # the same for PYTHONPATH
 
 from importlib.util import module_from_spec, spec_from_file_location  # noqa: E402
 

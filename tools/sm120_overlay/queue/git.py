@@ -8,16 +8,19 @@ their `safe.directory` lives there. Bytes in, bytes out.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from ..errors import Missing, OverlayError
+from ..stops import held_back
 
 if TYPE_CHECKING:
     from git import Git
@@ -28,6 +31,7 @@ SETTINGS = {
     "core.attributesFile": os.devnull,
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
+    "core.logAllRefUpdates": "true",  # HEAD's reflog is the way back on reverse
     "core.quotePath": "true",
     "core.safecrlf": "false",
     "diff.mnemonicPrefix": "false",
@@ -38,6 +42,7 @@ SETTINGS = {
     "format.signOff": "false",
     "gc.auto": "0",
     "i18n.commitEncoding": "UTF-8",
+    "init.defaultBranch": "main",  # a name that is none would end every init, also where no branch is born
     "init.defaultObjectFormat": "sha1",
     "init.defaultRefFormat": "files",
     "i18n.logOutputEncoding": "UTF-8",
@@ -45,14 +50,20 @@ SETTINGS = {
     "maintenance.auto": "false",
     "pack.compression": "0",  # a second saved for a hundred patches is worth a few megabytes until the next gc
     "protocol.version": "2",
+    "safe.bareRepository": "all",  # our own are bare; the ceiling keeps git from finding any but the one that is named
+    "splitIndex.sharedIndexExpire": "never",  # the user's index may still stand on the file that would go
     "submodule.recurse": "false",
 }
+OLDEST = (2, 34)  # of Ubuntu 22.04; tests/surroundings/git_2_34.txt has what is used of it
 ENVIRONMENT = {
-    "GIT_NO_LAZY_FETCH": "1",  # a partial clone must say what it lacks, not fetch it silently (git >= 2.45)
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",  # a partial clone must say what it lacks, not fetch it silently
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
+# The same for git < 2.45, which does not know that variable: nothing but a fetch by name may reach any remote.
+ALONE = {"GIT_ALLOW_PROTOCOL": ""}
 
 
 class GitError(OverlayError):
@@ -80,11 +91,29 @@ def _library() -> type[Git]:
     scrub_environment()  # before the import: GitPython reads GIT_PYTHON_* then
     try:
         from git import Git
-    except ImportError as error:
+
+        found = hasattr(Git, "execute")
+    except Exception as error:  # whatever lies there under this name
         if "git executable" in str(error):
+            # why: every source and every checkout is read by git
             raise Missing("git is not on PATH.", "Install git 2.34 or newer.") from None
-        raise Missing(f"GitPython cannot be imported ({error}).", "Install this project's requirements.") from None
+        raise _no_library(error) from None
+    if not found:
+        raise _no_library(ImportError("it is another module"))
     return Git
+
+
+def _no_library(error: Exception) -> OverlayError:
+    cause = error.__cause__
+    if cause is not None:  # GitPython is there, and asked git for its version
+        said, status = getattr(cause, "stderr", str(cause)), getattr(cause, "status", None)
+        why = last_words(str(said).strip().removeprefix("stderr: '").removesuffix("'"), status or 0)
+        # why: a git that is there and broken is another fault than one that is missing
+        return GitError(f"git does not run: {why}.", "Mend what git names and run again.")
+    spec = find_spec("git")
+    what = f"GitPython cannot be imported ({error}): " + (f"found {spec.origin}." if spec else "there is none.")
+    # why: all of git is reached through it
+    return Missing(what, "Install this project's requirements; take other modules named git off PYTHONPATH.")
 
 
 def run(repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> bytes:
@@ -95,9 +124,11 @@ def run(repo: Repository, *arguments: str, stdin: bytes = b"", env: dict[str, st
     """
     code, out, err = attempt(repo, *arguments, stdin=stdin, env=env)
     if code:
-        raise GitError(
-            f"{repo.path}: git {arguments[0]} failed: {last_words(err, code)}.", "Mend what git names and run again."
-        )
+        trust = f"If you trust it: git config --global --add safe.directory {repo.path}"
+        todo = trust if "safe.directory" in err else "Mend what git names and run again."
+        command = next((part for part in arguments if not part.startswith("-")), "")
+        # why: git's own words are the best there are; its exit code alone says nothing
+        raise GitError(f"{repo.path}: git {command} failed: {last_words(err, code)}.", todo)
     return out
 
 
@@ -111,26 +142,29 @@ def attempt(
     """Exit code, standard output and standard error of `git ARGUMENTS`; `watch` hears the latter as it comes."""
     scrub_environment()
     if not repo.path.is_dir():  # GitPython would run in the current folder instead
+        # why: GitPython would run in the current folder instead
         raise Missing(f"{repo.path} does not exist.", "Name a folder that does.")
     git = _library()
     settings = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     surroundings = ENVIRONMENT | {"GIT_CEILING_DIRECTORIES": str(repo.path.parent)} | (env or {})
+    if "fetch" not in arguments:
+        surroundings |= ALONE
+    command = [git.GIT_PYTHON_GIT_EXECUTABLE or "git", *settings, *arguments]
     with _as_file(stdin) as stream:
-        started = git(repo.path).execute(
-            [git.GIT_PYTHON_GIT_EXECUTABLE or "git", *settings, *arguments],
-            istream=stream,
-            as_process=True,
-            env=surroundings,
-            pass_fds=repo.locks,
-        )
-        process = started.proc
-        assert process is not None  # execute() just started it
+        process = None
         try:
+            with held_back():  # a stop between its start and here would lose hold of it
+                started = git(repo.path).execute(
+                    command, istream=stream, as_process=True, env=surroundings, pass_fds=repo.locks
+                )
+                process = started.proc
+            assert process is not None  # execute() just started it
             heard = b"".join(_heard(process.stderr, watch)) if watch and process.stderr else b""
             out, err = process.communicate()
         except BaseException:  # told to stop: whoever undoes what we did must not meet a git that is still at work
-            process.terminate()
-            process.communicate()  # ends when no one writes there any more, so also what a wrapper of git started
+            if process is not None:
+                process.terminate()
+                process.communicate()  # ends when no one writes there any more, so also what a wrapper of git started
             raise
     return process.returncode, out, (heard + err).decode("utf-8", "replace")
 
@@ -152,6 +186,11 @@ def _as_file(data: bytes) -> Iterator[BinaryIO | None]:
         file.write(data)
         file.seek(0)
         yield file
+
+
+def git_version(repo: Repository) -> tuple[int, ...]:
+    """The version of the git that runs here, such as (2, 34, 1)."""
+    return tuple(map(int, re.findall(r"\d+", run(repo, "version").decode())[:3]))
 
 
 def last_words(err: str, code: int) -> str:
@@ -208,7 +247,7 @@ def read_objects(repo: Repository, names: Iterable[str]) -> dict[str, Object | N
     """
     wanted = list(dict.fromkeys(names))
     stream = b"".join(os.fsencode(name) + b"\n" for name in wanted)
-    out = run(repo, "cat-file", "--batch", stdin=stream) if wanted else b""
+    out = _cat_file(repo, "--batch", stream) if wanted else b""
     found: dict[str, Object | None] = {}
     at = 0
     for name in wanted:
@@ -223,6 +262,23 @@ def read_objects(repo: Repository, names: Iterable[str]) -> dict[str, Object | N
     return found
 
 
+def _cat_file(repo: Repository, how: str, names: bytes) -> bytes:
+    """What cat-file says of every name.
+
+    At the first object that a partial clone lacks git may end (since 2.39) instead of going on; what the clone holds is
+    then asked for in a repository that knows of no remote.
+    """
+    try:
+        return run(repo, "cat-file", how, stdin=names)
+    except GitError:
+        partial, _, _ = attempt(repo, "config", "--get-regexp", r"^remote\..*\.promisor$|^extensions\.partialclone$")
+        if partial != 0:
+            raise
+    common = run(repo, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    with objects_alone(Path(os.fsdecode(common).rstrip("\n"))) as alone:
+        return run(alone, "cat-file", how, stdin=names)
+
+
 def tree_entries(repo: Repository, revision: str, paths: Iterable[str]) -> dict[str, Entry]:
     """Path → entry of a revision's tree, for those of `paths` that are files in it."""
     out = run(repo, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", revision, "--", *paths)
@@ -231,21 +287,26 @@ def tree_entries(repo: Repository, revision: str, paths: Iterable[str]) -> dict[
 
 
 def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = None) -> dict[str, Entry]:
-    """Path → entry of the index; a path with conflicts has mode `unmerged`, one outside a sparse cone `sparse`."""
+    """Path → entry of the index.
+
+    A path with conflicts has mode `unmerged`, one outside a sparse cone `sparse`, one marked assume-unchanged
+    `assumed`.
+    """
     env = {"GIT_INDEX_FILE": str(index)} if index else None
-    out = run(repo, "--literal-pathspecs", "ls-files", "-t", "-s", "-z", "--full-name", "--", *paths, env=env)
+    out = run(repo, "--literal-pathspecs", "ls-files", "-v", "-s", "-z", "--full-name", "--", *paths, env=env)
     found: dict[str, Entry] = {}
     for row in filter(None, out.split(b"\0")):
         head, _, path = row.partition(b"\t")
         tag, mode, blob, stage = head.decode().split(" ")
-        mode = "unmerged" if stage != "0" else "sparse" if tag == "S" else mode
+        odd = "sparse" if tag in "Ss" else "assumed" if tag.islower() else mode
+        mode = "unmerged" if stage != "0" else odd
         found[os.fsdecode(path)] = Entry(mode, blob)
     return found
 
 
 def commit_exists(repo: Repository, commit: str) -> bool:
     """Whether the repository holds the commit (its id, or a ref to it) and its tree."""
-    out = run(repo, "cat-file", "--batch-check", stdin=f"{commit}^{{tree}}\n".encode())
+    out = _cat_file(repo, "--batch-check", f"{commit}^{{tree}}\n".encode())
     return not out.endswith(b" missing\n")
 
 
