@@ -69,6 +69,9 @@ def test_the_series_becomes_commits_on_our_branch_and_the_users_does_not_move(to
     assert git(clone, "diff", "HEAD") == git(clone, "diff", "--cached") == ""
 
 
+@pytest.mark.case(
+    "signing, hooks and settings of the user's", target="checkout", outcome="exact", source="electron/electron#17282"
+)
 def test_commit_ids_are_the_same_in_two_clones_whatever_the_users_settings(toy: Toy, clone: Path) -> None:
     other = toy.clone(into="other")
     for key, value in {
@@ -95,6 +98,7 @@ def test_reverse_returns_head_to_where_it_was_and_every_byte(toy: Toy, clone: Pa
     assert clean(clone)
 
 
+@pytest.mark.case("the user's branch moved on under an applied series", target="checkout", outcome="exact")
 def test_reverse_goes_to_the_pin_when_the_users_branch_has_moved_on(toy: Toy, clone: Path) -> None:
     ask("apply", clone)
     git(clone, "update-ref", "refs/heads/main", git(clone, "commit-tree", "HEAD^{tree}", "-m", "moved").strip())
@@ -154,6 +158,9 @@ def test_a_deep_new_folder_goes_again_and_a_full_one_stays(clone: Path) -> None:
 # What is the user's
 
 
+@pytest.mark.case(
+    "work of the user's in files that no patch touches", target="checkout", outcome="exact", source="arighi/virtme-ng#1"
+)
 def test_untouched_work_is_kept_through_apply_upgrade_and_reverse(toy: Toy, clone: Path) -> None:
     write(
         clone,
@@ -254,20 +261,44 @@ def index_held(clone: Path) -> str:
     return "index.lock"
 
 
-DIRT = (edited, removed, staged, staged_away, mode_staged, untracked, ignored, same_untracked, link_at_new,
-        folder_at_new, link_at_touched, linked_parent, linked_new_parent, unmerged, index_held)  # fmt: skip
+DIRT: dict[Callable[[Path], str], tuple[str, str]] = {
+    edited: ("a touched file was edited", "PaperMC/paperweight#75"),
+    removed: ("a touched file was deleted", ""),
+    staged: ("a touched file is staged otherwise", "PaperMC/paperweight#75"),
+    staged_away: ("a touched file was taken out of the index", ""),
+    mode_staged: ("a touched file's mode is staged otherwise", "ds300/patch-package#135"),
+    untracked: ("a new file is there, untracked", ""),
+    ignored: ("a new file is there, ignored", ""),
+    same_untracked: ("a new file is there already, with the very content", ""),
+    link_at_new: ("a link where the series brings a file", "ds300/patch-package#118"),
+    folder_at_new: ("a folder where the series brings a file", ""),
+    link_at_touched: ("a touched file is a link", "ds300/patch-package#118"),
+    linked_parent: ("a folder above a touched file is a link", "ds300/patch-package#118"),
+    linked_new_parent: ("a new file's folder is a link", "ds300/patch-package#118"),
+    unmerged: ("a touched file has a merge conflict", ""),
+    index_held: ("git holds the index", ""),
+}
 
 
-@pytest.mark.parametrize("dirt", DIRT, ids=lambda dirt: dirt.__name__)
+def cell(dirt: Callable[[Path], str], what: str, source: str) -> object:
+    """A parameter with its mark."""
+    return pytest.param(
+        dirt, id=dirt.__name__, marks=pytest.mark.case(what, target="checkout", outcome="refused", source=source)
+    )
+
+
+@pytest.mark.parametrize("dirt", [cell(dirt, *row) for dirt, row in DIRT.items()])
 def test_work_of_the_users_in_the_way_is_refused_by_name(clone: Path, dirt: Callable[[Path], str]) -> None:
     refused(clone, dirt(clone))
 
 
+@pytest.mark.case("git holds the index", target="checkout", outcome="refused")
 def test_a_lock_of_the_users_git_stays(clone: Path) -> None:
     refused(clone, index_held(clone))
     assert (clone / ".git/index.lock").read_bytes() == b""
 
 
+@pytest.mark.case("a file where the series wants a folder", target="checkout", outcome="refused")
 def test_a_file_where_the_series_wants_a_folder_is_refused_and_kept(clone: Path) -> None:
     write(clone, {"python/toy/extra": "mine\n"})
     refused(clone, "python/toy/extra", codes=(1, 4))
@@ -282,6 +313,7 @@ def test_work_in_the_way_of_reverse_and_upgrade_is_refused(toy: Toy, clone: Path
     refused(clone, name)
 
 
+@pytest.mark.case("a branch of the user's in the way of our branch's name", target="checkout", outcome="refused")
 def test_a_users_branch_in_the_way_of_our_name_is_refused_and_all_is_put_back(clone: Path) -> None:
     git(clone, "branch", "sm120")
     refused(clone, "sm120", codes=(1, 4))
@@ -289,6 +321,7 @@ def test_a_users_branch_in_the_way_of_our_name_is_refused_and_all_is_put_back(cl
     assert not list((clone / ".git").rglob("*.lock"))
 
 
+@pytest.mark.case("one of two targets is refused", target="checkout", outcome="refused", source="Hyperloom#505")
 def test_one_checkout_refused_leaves_the_other_untouched(toy: Toy, clone: Path) -> None:
     gear = toy.clone("gear")
     write(gear, {"csrc/kernel.cu": "mine\n"})
@@ -313,18 +346,21 @@ def test_only_one_upstream_is_touched_among_named_checkouts(toy: Toy, clone: Pat
 # Where it stands
 
 
+@pytest.mark.case("a commit of the user's above the pin", target="checkout", outcome="refused")
 def test_head_elsewhere_is_refused(clone: Path) -> None:
     write(clone, {"README.md": "mine\n"})
     git(clone, "commit", "-qam", "mine")
     refused(clone, "HEAD")
 
 
+@pytest.mark.case("history without the pin", target="checkout", outcome="refused")
 def test_head_on_history_without_the_pin_is_refused_with_the_pins(toy: Toy, clone: Path) -> None:
     git(clone, "checkout", "-q", "--orphan", "lone")
     git(clone, "commit", "-qm", "lone")
     refused(clone, toy.pin().commit[:12])
 
 
+@pytest.mark.case("a commit of the user's above our branch, on another branch", target="checkout", outcome="refused")
 def test_a_commit_of_the_users_on_top_of_ours_on_another_branch_is_refused(clone: Path) -> None:
     ask("apply", clone)
     git(clone, "checkout", "-qb", "mine")
@@ -345,6 +381,7 @@ def test_a_branch_of_the_users_at_our_tip_stays_where_it_is(toy: Toy, clone: Pat
 
 
 @pytest.mark.parametrize("kind", ["own", "amended", "on top"])
+@pytest.mark.case("commits of the user's on our branch", target="checkout", outcome="refused")
 def test_commits_of_the_users_on_our_branch_are_never_lost(toy: Toy, clone: Path, kind: str) -> None:
     ask("apply", clone)
     write(clone, {"README.md": "mine\n"})
@@ -358,6 +395,7 @@ def test_commits_of_the_users_on_our_branch_are_never_lost(toy: Toy, clone: Path
     refused(clone, "sm120/v1")
 
 
+@pytest.mark.case("the same commits made by hand on our branch", target="checkout", outcome="exact")
 def test_commits_exported_and_applied_again_become_the_canonical_ones(toy: Toy, clone: Path) -> None:
     ask("apply", clone)
     edited_core = (clone / "python/toy/core.py").read_text().replace("# line 50\n", "# line fifty\n")
@@ -374,6 +412,8 @@ def test_commits_exported_and_applied_again_become_the_canonical_ones(toy: Toy, 
     assert ask("apply", toy.clone(into="other")).targets["toy"]["head"] == answer.targets["toy"]["head"]
 
 
+@pytest.mark.case("a branch without a commit", target="checkout", outcome="refused")
+@pytest.mark.case("the .git folder itself is named", target="checkout", outcome="refused")
 def test_a_subfolder_a_bare_repository_an_unborn_branch_and_a_plain_folder_are_refused(toy: Toy, clone: Path) -> None:
     git(toy.root, "clone", "-q", "--bare", str(clone), "bare")
     git(toy.root, "init", "-q", "unborn")
@@ -389,6 +429,9 @@ def test_a_folder_that_is_not_there_is_an_answer_and_not_a_traceback(toy: Toy) -
     assert ask("status", toy.root / "missing").code in (1, 4)
 
 
+@pytest.mark.case(
+    "a plain folder inside a checkout that ignores it", target="checkout", outcome="refused", source="oven-sh/bun#35099"
+)
 def test_a_plain_folder_inside_a_checkout_is_not_taken_for_the_checkout(clone: Path) -> None:
     write(clone, {".git/info/exclude": "build/\n", "build/toy/file": "x"})
     before = everything(clone)
@@ -447,6 +490,10 @@ def in_bisect(clone: Path) -> None:
     ],
     ids=["rebase", "am", "merge", "cherry-pick", "revert", "bisect"],
 )  # fmt: skip
+@pytest.mark.case(
+    "git waits for the user there", target="checkout", outcome="refused",
+    source="Electroid/SportPaper#35, lynx-family/habitat#56",
+)  # fmt: skip
 def test_an_unfinished_operation_of_gits_own_is_refused_with_the_way_out(
     clone: Path, begin: Callable[[Path], None], word: str, way_out: str
 ) -> None:
@@ -454,25 +501,31 @@ def test_an_unfinished_operation_of_gits_own_is_refused_with_the_way_out(
     refused(clone, word, way_out)
 
 
+@pytest.mark.case("a sparse checkout without a touched file", target="checkout", outcome="refused")
 def test_a_sparse_checkout_without_a_touched_file_is_refused_by_name(clone: Path) -> None:
-    git(clone, "sparse-checkout", "set", "--cone", "docs")
+    git(clone, "sparse-checkout", "init", "--cone")
+    git(clone, "sparse-checkout", "set", "docs")
     refused(clone, "python/toy/core.py", "sparse")
 
 
 def test_a_sparse_checkout_with_every_touched_folder_is_fine(clone: Path) -> None:
-    git(clone, "sparse-checkout", "set", "--cone", "--sparse-index", "python")
+    git(clone, "sparse-checkout", "init", "--cone", "--sparse-index")
+    git(clone, "sparse-checkout", "set", "python")
     assert ask("apply", clone).code == 0
     assert clean(clone)
     assert ask("apply", clone, "--reverse").code == 0
     assert clean(clone)
 
 
+@pytest.mark.case("a new file outside the sparse cone", target="checkout", outcome="refused")
 def test_a_new_file_outside_the_sparse_cone_is_refused_by_name(clone: Path) -> None:
-    git(clone, "sparse-checkout", "set", "--cone", "python/toy/other")
+    git(clone, "sparse-checkout", "init", "--cone")
+    git(clone, "sparse-checkout", "set", "python/toy/other")
     assert (clone / "python/toy/core.py").exists()
     refused(clone, "python/toy/extra", "sparse")
 
 
+@pytest.mark.case("core.autocrlf changed the files", target="checkout", outcome="refused", source="electron/trop#254")
 def test_a_checkout_filter_of_the_clones_settings_is_refused_as_such(toy: Toy) -> None:
     git(toy.root, "clone", "-q", "-c", "core.autocrlf=true", str(toy.upstream()), "crlf")
     assert b"\r\n" in (toy.root / "crlf/python/toy/core.py").read_bytes()
@@ -482,6 +535,9 @@ def test_a_checkout_filter_of_the_clones_settings_is_refused_as_such(toy: Toy) -
 
 
 @pytest.mark.parametrize("file", [".git/info/attributes", ".gitattributes"])
+@pytest.mark.case(
+    "attributes changed the line ends", target="checkout", outcome="refused", source="electron/electron#14789"
+)
 def test_a_line_end_filter_by_attributes_is_refused_and_everything_put_back(clone: Path, file: str) -> None:
     write(clone, {file: "*.py text eol=crlf\n"})
     if file == ".gitattributes":
@@ -493,6 +549,9 @@ def test_a_line_end_filter_by_attributes_is_refused_and_everything_put_back(clon
     refused(clone, "core.py", "filter")
 
 
+@pytest.mark.case(
+    "attributes would change what we write", target="checkout", outcome="refused", source="electron/electron#14789"
+)
 def test_a_filter_that_would_change_only_what_we_write_is_refused_and_everything_put_back(clone: Path) -> None:
     write(clone, {".git/info/attributes": "*.py text\n"})  # dos.py is CRLF in the repository: git would store LF
     refused(clone, "dos.py", "filter")
@@ -500,6 +559,9 @@ def test_a_filter_that_would_change_only_what_we_write_is_refused_and_everything
     git(clone, "checkout", "-q", "-b", "usable")
 
 
+@pytest.mark.case(
+    "a repository without file modes", target="checkout", outcome="exact", source="ds300/patch-package#135"
+)
 def test_a_repository_without_file_modes_is_patched_and_reversed(clone: Path) -> None:
     git(clone, "config", "core.fileMode", "false")
     (clone / "python/toy/core.py").chmod(0o755)
@@ -585,6 +647,9 @@ def test_a_partial_clone_that_lacks_a_touched_blob_is_refused_or_served_whole(to
     assert clean(toy.root / "partial")
 
 
+@pytest.mark.case(
+    "an object of the clone is lost", target="checkout", outcome="refused", source="electron/electron#42977"
+)
 def test_a_blob_that_cannot_be_read_is_refused_and_nothing_changes(toy: Toy, clone: Path) -> None:
     older = make_newer(toy)
     ask("apply", clone)
@@ -610,6 +675,7 @@ def lose(clone: Path, blob: str) -> None:
 # Moving between series
 
 
+@pytest.mark.case("an older series of ours is on it", target="checkout", outcome="exact")
 def test_upgrade_and_downgrade_in_one_apply_each(toy: Toy, clone: Path) -> None:
     first = ask("apply", clone)
     before = everything(clone)
@@ -625,6 +691,7 @@ def test_upgrade_and_downgrade_in_one_apply_each(toy: Toy, clone: Path) -> None:
     assert everything(clone) == before
 
 
+@pytest.mark.case("an older series of ours is taken off by a newer tool", target="checkout", outcome="exact")
 def test_a_newer_tool_takes_an_older_series_off_at_once(toy: Toy, clone: Path) -> None:
     before = everything(clone)
     ask("apply", clone)
@@ -642,6 +709,7 @@ def test_an_upgrade_from_the_users_branch_replaces_our_branch(toy: Toy, clone: P
     assert ask("status", clone).code == 0
 
 
+@pytest.mark.case("a new file is there, on an upgrade", target="checkout", outcome="refused")
 def test_an_upgrade_is_refused_where_a_file_that_only_the_newer_series_brings_exists(toy: Toy, clone: Path) -> None:
     ask("apply", clone)
     make_newer(toy)
@@ -717,6 +785,7 @@ def test_a_lock_that_our_own_killed_git_left_does_not_block_the_next_run(clone: 
     assert not list((clone / ".git").rglob("*.lock"))
 
 
+@pytest.mark.case("a run was cut", target="checkout", outcome="told")
 def test_a_cut_run_shows_as_interrupted_and_the_next_apply_finishes_it_aloud(clone: Path) -> None:
     cut_at_the_end(clone)
     assert set(ask("status", clone).states().values()) == {"interrupted"}

@@ -53,6 +53,9 @@ def refused(venv: Venv, *words: str, options: tuple[str, ...] = (), code: int = 
 # On and off
 
 
+@pytest.mark.case(
+    "a wheel lays files elsewhere than the repository", target="installed", outcome="exact", source="Hyperloom#205"
+)
 def test_an_installed_package_and_a_checkout_have_the_same_digest(toy: Toy, venv: Venv) -> None:
     clone = toy.clone()
     installed, checkout = ask("apply", "--installed", venv.python), ask("apply", clone)
@@ -155,6 +158,7 @@ def test_status_and_verify_of_an_installed_package_write_nothing(venv: Venv) -> 
 # Other tools' files
 
 
+@pytest.mark.case("files hard-linked elsewhere", target="installed", outcome="exact", source="ds300/patch-package#118")
 def test_the_other_link_of_a_hard_linked_installation_keeps_its_bytes(venv: Venv, tmp_path: Path) -> None:
     cache = tmp_path / "uv-cache"
     shutil.copytree(venv.site, cache, copy_function=os.link)
@@ -165,6 +169,7 @@ def test_the_other_link_of_a_hard_linked_installation_keeps_its_bytes(venv: Venv
     assert snapshot(cache, stats=True) == before
 
 
+@pytest.mark.case("a touched file is a link", target="installed", outcome="refused", source="ds300/patch-package#118")
 def test_a_symlinked_file_is_refused_by_name(venv: Venv, tmp_path: Path) -> None:
     target = venv.site / "toy" / "dos.py"
     shutil.move(target, tmp_path / "cached.py")
@@ -172,6 +177,9 @@ def test_a_symlinked_file_is_refused_by_name(venv: Venv, tmp_path: Path) -> None
     refused(venv, "toy/dos.py", "symbolic link")
 
 
+@pytest.mark.case(
+    "a folder above a touched file is a link", target="installed", outcome="refused", source="ds300/patch-package#118"
+)
 def test_a_symlinked_package_folder_is_refused_and_the_folder_it_points_to_stays(venv: Venv, tmp_path: Path) -> None:
     shutil.move(venv.site / "toy", tmp_path / "cached")
     (venv.site / "toy").symlink_to(tmp_path / "cached")
@@ -181,6 +189,7 @@ def test_a_symlinked_package_folder_is_refused_and_the_folder_it_points_to_stays
     assert answer.code == 1
 
 
+@pytest.mark.case("pip uninstalls the package after apply", target="installed", outcome="exact")
 def test_uninstalling_after_apply_leaves_nothing_behind(venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     venv.run("import toy, toy.extra.hook")
@@ -202,6 +211,7 @@ def test_reinstalling_over_a_patched_package_gives_pips_bytes_and_apply_works_ag
 # Moving between series
 
 
+@pytest.mark.case("an older series of ours is on it", target="installed", outcome="exact")
 def test_an_older_series_is_upgraded_in_one_apply_and_reversed_by_the_newer_tool(toy: Toy, venv: Venv) -> None:
     clean = snapshot(venv.site)
     ask("apply", "--installed", venv.python)
@@ -217,6 +227,7 @@ def test_an_older_series_is_upgraded_in_one_apply_and_reversed_by_the_newer_tool
     assert snapshot(venv.site) == clean
 
 
+@pytest.mark.case("an older series of ours is taken off by a newer tool", target="installed", outcome="exact")
 def test_a_newer_tool_takes_an_older_series_off_at_once(toy: Toy, venv: Venv) -> None:
     clean = snapshot(venv.site)
     ask("apply", "--installed", venv.python)
@@ -266,11 +277,14 @@ def test_only_one_upstream_is_touched_when_asked(venv: Venv) -> None:
 # Refusals
 
 
+@pytest.mark.case("a touched file was edited", target="installed", outcome="refused")
 def test_an_edited_file_is_refused_by_name(venv: Venv) -> None:
     (venv.site / "toy/core.py").write_text("mine\n")
     refused(venv, "core.py")
 
 
+@pytest.mark.case("a file edited after apply", target="installed", outcome="refused")
+@pytest.mark.case("a file edited after apply", target="installed", outcome="told")
 def test_a_file_edited_after_apply_is_refused_by_name_on_upgrade_and_reverse(toy: Toy, venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     (venv.site / "toy/dos.py").write_text("mine\n")
@@ -281,23 +295,27 @@ def test_a_file_edited_after_apply_is_refused_by_name_on_upgrade_and_reverse(toy
     refused(venv, "toy/dos.py")
 
 
+@pytest.mark.case("a file deleted after apply", target="installed", outcome="refused")
 def test_a_file_deleted_after_apply_is_refused_by_name(venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     (venv.site / "toy/extra/hook.py").unlink()
     refused(venv, "toy/extra/hook.py", "no file", options=("--reverse",))
 
 
+@pytest.mark.case("a new file is there", target="installed", outcome="refused")
 def test_a_file_where_the_series_brings_a_new_one_is_refused_by_name(venv: Venv) -> None:
     write(venv.site, {"toy/extra/hook.py": "mine\n"})
     refused(venv, "toy/extra/hook.py")
 
 
+@pytest.mark.case("a file where the series wants a folder", target="installed", outcome="refused")
 def test_a_file_where_the_series_wants_a_folder_is_refused_and_everything_is_as_before(venv: Venv) -> None:
     write(venv.site, {"toy/extra": "mine\n"})
     refused(venv, "toy/extra", code=ask("apply", "--installed", venv.python).code)
     assert (venv.site / "toy/core.py").read_text().startswith(ORIGINAL)
 
 
+@pytest.mark.case("a patch of a file that the wheel does not have", target="installed", outcome="refused")
 def test_a_patch_of_a_file_that_has_no_place_in_the_package_is_refused_by_name(toy: Toy, venv: Venv) -> None:
     clone = toy.clone("toy", "author-unmapped")
     git(clone, "checkout", "-q", "-b", "sm120/v1")
@@ -307,6 +325,7 @@ def test_a_patch_of_a_file_that_has_no_place_in_the_package_is_refused_by_name(t
     refused(venv, "README.md")
 
 
+@pytest.mark.case("one of two targets is refused", target="installed", outcome="refused", source="Hyperloom#505")
 def test_one_package_refused_leaves_the_other_untouched(venv: Venv) -> None:
     (venv.site / "gear/data/csrc/kernel.cu").write_text("mine\n")
     refused(venv, "kernel.cu")
@@ -319,6 +338,7 @@ def test_a_lost_manifest_is_not_taken_for_a_clean_package(venv: Venv) -> None:
     assert ask("apply", "--installed", venv.python, "--reverse").code == 1
 
 
+@pytest.mark.case("our manifest is lost", target="installed", outcome="refused")
 def test_a_lost_manifest_says_what_to_do_on_apply_and_on_reverse(venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     (venv.info() / "sm120-overlay" / "manifest.json").unlink()
@@ -326,6 +346,7 @@ def test_a_lost_manifest_says_what_to_do_on_apply_and_on_reverse(venv: Venv) -> 
     refused(venv, "manifest", "force-reinstall", options=("--reverse",))
 
 
+@pytest.mark.case("our manifest is damaged", target="installed", outcome="refused")
 def test_a_manifest_that_does_not_parse_is_refused_by_name(venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     (venv.info() / "sm120-overlay" / "manifest.json").write_text("{")
@@ -333,6 +354,7 @@ def test_a_manifest_that_does_not_parse_is_refused_by_name(venv: Venv) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "changed"])
+@pytest.mark.case("a kept original is lost or damaged", target="installed", outcome="refused")
 def test_a_damaged_original_is_refused_by_name(venv: Venv, damage: str) -> None:
     ask("apply", "--installed", venv.python)
     for original in (venv.info() / "sm120-overlay" / "originals").iterdir():
@@ -359,11 +381,13 @@ def test_metadata_of_other_forms_beside_it_does_not_disturb(venv: Venv) -> None:
     assert ask("apply", "--installed", venv.python).code == 0
 
 
+@pytest.mark.case("two versions in one folder", target="installed", outcome="refused")
 def test_two_versions_in_one_folder_are_refused_by_version(venv: Venv) -> None:
     add_distribution(venv.site, "toy", "0.9")
     refused(venv, "0.9", "1.0", "toy")
 
 
+@pytest.mark.case("the package is on the path twice", target="installed", outcome="exact")
 def test_the_first_of_two_folders_counts(venv: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "other"
     shutil.copytree(venv.site, other)
@@ -375,6 +399,7 @@ def test_the_first_of_two_folders_counts(venv: Venv, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["package", "module", "safe path"])
+@pytest.mark.case("Python imports another copy than pip's", target="installed", outcome="refused")
 def test_a_package_that_is_shadowed_is_refused(
     venv: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -395,6 +420,7 @@ def test_a_clone_folder_on_the_path_that_python_does_not_import_is_no_shadow(
     assert ask("apply", "--installed", venv.python).code == 0
 
 
+@pytest.mark.case("upstreams of two lines together", target="installed", outcome="refused", source="Hyperloom#1157")
 def test_upstreams_of_two_lines_are_refused_by_name_and_version(toy: Toy, venv: Venv) -> None:
     text = toy.home.pins.read_text()
     second = text[text.index("[line.v1.joint]") :].replace("line.v1", "line.v2").replace('"1.0"', '"2.0"')
@@ -405,6 +431,7 @@ def test_upstreams_of_two_lines_are_refused_by_name_and_version(toy: Toy, venv: 
     refused(venv, "toy 1.0", "gear-python 2.0", "v1", "v2")
 
 
+@pytest.mark.case("a torch of another line", target="installed", outcome="refused")
 def test_a_torch_of_another_line_is_refused_and_a_local_build_of_the_right_one_fits(venv: Venv) -> None:
     add_distribution(venv.site, "torch", "2.1")
     refused(venv, "torch 2.1", "2.0")
@@ -413,6 +440,9 @@ def test_a_torch_of_another_line_is_refused_and_a_local_build_of_the_right_one_f
     assert ask("apply", "--installed", venv.python).code == 0
 
 
+@pytest.mark.case(
+    "a prebuilt library of a patched source", target="installed", outcome="refused", source="nick-oconnor"
+)
 def test_a_prebuilt_library_is_refused_unless_its_patches_are_left_out(venv: Venv) -> None:
     add_distribution(venv.site, "Gear_JIT.cache", "1.0")
     refused(venv, "gear-jit-cache", "more-gears")
@@ -438,13 +468,14 @@ def test_a_series_can_be_taken_off_where_a_prebuilt_library_came_later(venv: Ven
 
 
 def test_nothing_installed_is_an_answer_of_its_own(venv: Venv) -> None:
-    shutil.rmtree(venv.info("toy"))
-    shutil.rmtree(venv.info("gear_python"))
+    for folder in (venv.info("toy"), venv.info("gear_python"), venv.site / "toy", venv.site / "gear"):
+        shutil.rmtree(folder)
     refused(venv, "toy", "gear-python", code=4)
 
 
 def test_one_upstream_alone_is_patched(venv: Venv) -> None:
     shutil.rmtree(venv.info("gear_python"))
+    shutil.rmtree(venv.site / "gear")
     answer = ask("apply", "--installed", venv.python)
     assert (answer.code, list(answer.targets)) == (0, ["toy"])
     assert "gear-python is not installed" in answer.err
@@ -470,6 +501,7 @@ def test_the_running_interpreter_is_meant_without_a_name(toy: Toy, venv: Venv, m
 # Compiled files
 
 
+@pytest.mark.case("a compiled file that hides its source", target="installed", outcome="refused", source="whitelok")
 def test_an_unchecked_compiled_file_is_refused_by_name(venv: Venv) -> None:
     compiled = "import py_compile as p; print(p.compile('{}', invalidation_mode=p.PycInvalidationMode.{}))"
     name = venv.run(compiled.format(venv.site / "toy/core.py", "UNCHECKED_HASH"))
@@ -479,6 +511,7 @@ def test_an_unchecked_compiled_file_is_refused_by_name(venv: Venv) -> None:
     assert venv.run("import toy; print(toy.answer())") == "42"
 
 
+@pytest.mark.case("a stale compiled file", target="installed", outcome="exact", source="whitelok")
 def test_a_stale_compiled_file_is_never_used_within_one_second(venv: Venv) -> None:
     asked = "import toy, os; print(toy.answer())"
     said = []
@@ -502,6 +535,7 @@ def test_a_compiled_file_of_a_new_module_goes_with_it(venv: Venv) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o444, 0o755])
+@pytest.mark.case("modes and owners of another installer", target="installed", outcome="exact")
 def test_modes_and_owners_of_changed_files_stay(venv: Venv, mode: int) -> None:
     paths = [venv.site / "toy/core.py", venv.info() / "RECORD"]
     for path in paths:
@@ -515,6 +549,7 @@ def test_modes_and_owners_of_changed_files_stay(venv: Venv, mode: int) -> None:
         assert [(path.stat().st_uid, path.stat().st_gid) for path in paths] == owner
 
 
+@pytest.mark.case("a strict umask", target="installed", outcome="exact")
 def test_a_strict_umask_leaves_existing_files_readable(venv: Venv, no_umask: None) -> None:
     before = snapshot(venv.site)
     os.umask(0o077)
@@ -541,6 +576,7 @@ def test_what_a_cut_in_the_last_step_left_is_gone_after_the_next_apply(venv: Ven
     assert not (venv.info() / "sm120-overlay/before").exists()
 
 
+@pytest.mark.case("another run is at work", target="installed", outcome="refused")
 def test_a_living_run_is_not_disturbed(venv: Venv) -> None:
     with locked(venv.info() / FOLDER):
         refused(venv, "another run", str(venv.info()))

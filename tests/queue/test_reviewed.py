@@ -90,6 +90,7 @@ def test_a_dry_run_does_not_undo_a_cut_run(
     assert answer(capsys, "apply", str(clone))[0] == 0
 
 
+@pytest.mark.case("an older series left a file", target="checkout", outcome="told")
 def test_what_an_older_series_left_is_named_and_a_users_commit_does_not_hide_it(
     toy: Toy, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_patch_of_which_one_file_changed_since_is_pending_and_not_interrupted(
     assert "older series" in found["targets"][0]["patches"][1]["reason"]
 
 
+@pytest.mark.case("a commit of the user's in the package", target="checkout", outcome="told")
 def test_a_commit_of_the_users_in_the_package_is_not_the_series(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     clone = toy.clone()
     main(["apply", str(clone)])
@@ -146,6 +148,9 @@ def test_reverse_expects_the_pin(toy: Toy, capsys: pytest.CaptureFixture[str]) -
     assert target["digest"] == target["expected_digest"] == replace(toy.series(), patches=()).digest
 
 
+@pytest.mark.case(
+    "a mode that the user changed", target="checkout", outcome="refused", source="ds300/patch-package#135"
+)
 def test_a_mode_that_the_user_changed_is_an_edit(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     clone = toy.clone()
     (clone / "python/toy/core.py").chmod(0o755)

@@ -124,6 +124,7 @@ def test_a_cache_folder_that_does_not_hold_one_file_is_no_traceback(toy: Toy, ow
     assert fresh(toy, "pypi").code in (0, 4)
 
 
+@pytest.mark.case("an index that serves another file", target="source", outcome="refused")
 def test_an_index_that_serves_another_file_is_refused_and_nothing_of_it_is_cached(toy: Toy, own_cache: Path) -> None:
     shutil.rmtree(toy.wheels)
     make_wheel(toy.wheels, "toy", "1.0", {"toy/core.py": b"evil\n"})
@@ -152,6 +153,7 @@ def test_an_index_without_the_version_is_an_answer_of_its_own(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("root", ["", "0" * 40])
+@pytest.mark.case("a wheel that lays out otherwise", target="source", outcome="refused")
 def test_a_root_commit_that_is_not_the_pinned_one_is_refused_by_both_ids(toy: Toy, own_cache: Path, root: str) -> None:
     warm_wheel(toy, own_cache)
     pinned = toy.pin().wheels[0].root
@@ -203,6 +205,7 @@ def test_an_unreachable_upstream_falls_back_to_the_wheel_aloud(toy: Toy, own_cac
     assert str(toy.upstream()) in answer.err
 
 
+@pytest.mark.case("neither network nor cache", target="source", outcome="refused")
 def test_without_network_and_cache_the_error_says_what_can_be_done(toy: Toy) -> None:
     go_offline(toy)
     answer = fresh(toy, "auto")
@@ -257,6 +260,7 @@ def test_a_repository_at_hand_that_holds_the_pin_is_taken_and_left_alone(toy: To
     assert answer.targets["toy"]["digest"] == toy.series().digest
 
 
+@pytest.mark.case("a repository without the pin", target="source", outcome="refused")
 def test_a_repository_that_lacks_the_pin_is_refused_with_the_commit(toy: Toy) -> None:
     git(toy.root, "init", "-q", "empty")
     with pytest.raises(Missing, match=toy.pin().commit):
@@ -264,6 +268,7 @@ def test_a_repository_that_lacks_the_pin_is_refused_with_the_commit(toy: Toy) ->
     assert fresh(toy, toy.root / "empty").code == 4
 
 
+@pytest.mark.case("a folder that is no repository", target="source", outcome="refused", source="oven-sh/bun#35099")
 def test_a_folder_that_is_no_repository_or_not_there_is_refused(toy: Toy) -> None:
     (toy.root / "plain").mkdir()
     write(toy.upstream(), {"sub/file": "x"})
@@ -310,6 +315,7 @@ def test_an_empty_folder_is_a_place_for_a_fresh_checkout(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "full folder", "dangling link"])
+@pytest.mark.case("something lies at the place of a fresh checkout", target="source", outcome="refused")
 def test_what_lies_at_the_place_of_a_fresh_checkout_is_refused_and_kept(toy: Toy, kind: str) -> None:
     place = toy.root / "out" / "toy"
     place.parent.mkdir()

@@ -6,17 +6,19 @@ and the patch files alone. Objects only: no branch, index or file of the reposit
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Refused
 from .diff import quote
-from .git import Repository, read_objects, run
+from .git import GitError, Repository, read_objects, run
 from .patch import Patch
 from .series import Series, chains, contents
 
 COMMITTER = "SM120 Overlay <overlay@sm120-overlay.invalid>"
-SCRATCH = "refs/sm120-overlay/build"  # exists while fast-import runs, so that it has a name to build on
+# fast-import needs a name to build on. Not one in a folder of its own: git would leave that behind, empty.
+SCRATCH = "refs/sm120-overlay-build"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,16 @@ class Built:
         return self.commits[-1] if self.commits else self.base
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a commit says: author and committer as `NAME <MAIL>`, its date (of both) as RFC 2822 has it, its message."""
+
+    author: str
+    committer: str
+    date: str
+    message: str
+
+
 def base_contents(repo: Repository, base: str, series: Series) -> dict[str, bytes | None]:
     """The bytes at `base` of every file the series touches, read from the repository.
 
@@ -43,12 +55,12 @@ def base_contents(repo: Repository, base: str, series: Series) -> dict[str, byte
     read = read_objects(repo, first)
     lost = [path for name, (path, blob) in first.items() if blob and read[name] is None]
     if lost:
+        # why: blobless clones fetch while they are read, silently (electron#42977, media-autobuild_suite#3168)
         raise Refused(
             f"{repo.path}: {', '.join(lost)} at {base[:12]} cannot be read: no such file, or a partial clone.",
-            "Fetch the commit whole (git fetch --refetch --no-filter), or clone it again without a filter.",
+            "Clone it again without a filter, or check those files out (git checkout FILE), which fetches them.",
         )
     objects = {path: read[name] for name, (path, _) in first.items()}
-    # A folder where the series brings a file is no file (yet): what it holds is deleted by the series itself.
     return {path: found.data if found and found.kind == "blob" else None for path, found in objects.items()}
 
 
@@ -80,16 +92,43 @@ def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject
     return _import(repo, stream, 1)[0]
 
 
+def build_on(repo: Repository, parent: str, said: Said, files: Mapping[str, tuple[str, bytes | None]]) -> str:
+    """The id of a commit on `parent` that changes `files` (path → mode and bytes; None: deleted)."""
+    who = f"author {said.author} {said.date}\ncommitter {said.committer} {said.date}\n"
+    stream = [f"commit {SCRATCH}\nmark :1\n{who}".encode(), *_data(said.message.encode()), f"from {parent}\n".encode()]
+    stream += [f"D {quote(path)}\n".encode("latin-1") for path, (_, data) in files.items() if data is None]
+    for path, (mode, data) in sorted(files.items()):
+        if data is not None:
+            stream += (f"M {mode} inline {quote(path)}\n".encode("latin-1"), *_data(data))
+    return _import(repo, stream, 1)[0]
+
+
 def _import(repo: Repository, stream: list[bytes], commits: int) -> tuple[str, ...]:
     if not commits:
         return ()
     asked = "".join(f"get-mark :{number}\n" for number in range(1, commits + 1))
     forget = f"reset {SCRATCH}\nfrom {'0' * 40}\n\ndone\n"
-    out = run(
-        repo, "fast-import", "--quiet", "--done", "--force", "--date-format=rfc2822", "--depth=0",
-        stdin=b"".join([*stream, asked.encode(), forget.encode()]),
-    )  # fmt: skip
+    command = ("fast-import", "--quiet", "--done", "--force", "--date-format=rfc2822", "--depth=0")
+    said = b"".join([*stream, asked.encode(), forget.encode()])
+    try:
+        out = run(repo, *command, stdin=said)
+    except GitError:
+        if not _drop_keeps(repo):
+            raise
+        out = run(repo, *command, stdin=said)
     return tuple(out.decode().split())
+
+
+def _drop_keeps(repo: Repository) -> bool:
+    """Removes the .keep files of a fast-import that was killed or met a full disk; whether there were any.
+
+    With one there the same pack cannot be made again. git writes into it who keeps the pack, so others' stay.
+    """
+    folder = repo.path / os.fsdecode(run(repo, "rev-parse", "--git-path", "objects/pack")).removesuffix("\n")
+    left = [keep for keep in folder.glob("pack-*.keep") if keep.read_bytes().strip() in (b"", b"fast-import")]
+    for keep in left:
+        keep.unlink(missing_ok=True)
+    return bool(left)
 
 
 def _commit(mark: int, patch: Patch, parent: str) -> tuple[bytes, ...]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import Refused
+from ..errors import Missing, OverlayError, Refused
 from .blobs import blob_of
 from .build import COMMITTER
-from .git import Repository, attempt, last_words, run
+from .git import OLDEST, Repository, attempt, git_version, last_words, run
 from .home import command
 from .mail import parse_trailers
 from .pins import Lines, Pin
@@ -116,7 +116,9 @@ def find_checkout(path: Path) -> Where:
         Refused: it is none (also when it only lies inside one), or has no commit yet.
     """
     if not path.is_dir():
+        # why: git would go up and find another repository (oven-sh/bun#35099)
         raise Refused(f"{path} does not exist or is no folder.", "Name the top folder of a checkout.")
+    check_one_line(path)
     repo = Repository(path.resolve())
     code, out, err = attempt(
         repo, "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
@@ -128,22 +130,50 @@ def find_checkout(path: Path) -> Where:
     return Where(Path(lines[1]), Path(lines[2]), lines[3], None if lines[4] == "HEAD" else lines[4])
 
 
-def _no_checkout(repo: Repository, err: str, code: int) -> Refused:
+def check_one_line(path: Path) -> None:
+    """git can name the place: it tells places one a line, and keeps some of them so.
+
+    Raises:
+        Refused: there is a line end in it.
+    """
+    if "\n" in str(path.resolve()):
+        # why: git names its folders line by line; a name of two lines would be read as another folder
+        raise Refused(f"{path}: expected a path on one line, found a line end in it.", "Rename that folder.")
+
+
+def _no_checkout(repo: Repository, err: str, code: int) -> OverlayError:
     """What a folder is that git does not take for a checkout's top folder."""
+    version = git_version(repo)
+    if version < OLDEST:
+        # why: an older git does not know the options that keep its answers apart from the user's settings
+        return Missing(
+            f"git {'.'.join(map(str, version))} is too old; expected {'.'.join(map(str, OLDEST))} or newer.",
+            "Install a newer git, and put it first on PATH.",
+        )
     if "safe.directory" in err:
         add = f"git config --global --add safe.directory {repo.path}"
+        # why: git's guard against foreign hooks and settings is the user's to lift (GitPython#1616)
         return Refused(f"{repo.path} belongs to another user, and git refuses it.", f"If you trust it: {add}")
     # Discovery is off where we look (a folder that another repository ignores is not that repository's).
     _, out, _ = attempt(repo, "rev-parse", "--show-toplevel", env={"GIT_CEILING_DIRECTORIES": ""})
-    above = os.fsdecode(out).strip()
-    if above and Path(above).resolve() != repo.path:
+    above = os.fsdecode(out).removesuffix("\n")
+    if above and Path(above).resolve() in repo.path.parents:
+        # why: git apply in such a folder changes nothing and exits 0 (kata-containers#3690)
         return Refused(
             f"{repo.path} is not the top folder of a checkout: it lies inside {above}.", "Name the top folder."
         )
+    if above and Path(above).resolve() != repo.path:
+        # why: git's answers would be about the files of another folder than the one that is named
+        return Refused(
+            f"{repo.path}: its git directory keeps the files of another folder, {above} (core.worktree).",
+            f"Name {above}, or take the setting away (git config --unset core.worktree).",
+        )
     if (repo.path / "pyvenv.cfg").is_file():
+        # why: a venv inside a checkout is no checkout, and what is wanted there is --installed
         return Refused(
             f"{repo.path} is a Python environment, not a checkout.", f"Use --installed {repo.path / 'bin' / 'python'}"
         )
+    # why: without a commit there is nothing that a series could be made on
     return Refused(
         f"{repo.path}: expected the top folder of a git checkout with a commit, found none ({last_words(err, code)}).",
         "Name a checkout, an empty place for a fresh one (--into), or --installed for a package.",
@@ -163,6 +193,7 @@ def open_checkout(path: Path, lines: Lines, where: Where | None = None, locks: t
     base = commits[0].parent if commits else where.head
     if base not in roots:
         known = ", ".join(f"{pin.upstream} {pin.tag} ({pin.commit[:12]})" for pin in lines.all_pins())
+        # why: a series made for one commit hits the wrong place on another (Hyperloom#205)
         raise Refused(
             f"{path}: HEAD is {where.head[:12]}, which stands on no pin; expected one of {known}.",
             f"git -C {path} checkout TAG_OF_THE_PIN, or let {command('apply')} make a fresh one (no path, or --into).",

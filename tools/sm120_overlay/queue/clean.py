@@ -13,6 +13,7 @@ from .blobs import blob_of
 from .checkout import Checkout, unfinished
 from .diff import unquote
 from .git import Change, Entry, Repository, attempt, index_entries, tree_entries
+from .hidden import check_compiled, check_imported_first
 from .series import Series, chains
 from .transaction import check_folders, read_file
 
@@ -28,8 +29,9 @@ def check_finished(checkout: Checkout) -> None:
     busy = unfinished(checkout)
     if busy:
         name, command = busy
+        # why: git would go on with its own rebase or am over our files (SportPaper#35, habitat#56)
         raise Refused(
-            f"{checkout.repo.path}: a {name} of yours is unfinished there.",
+            f"{checkout.repo.path}: a git {name} of yours is unfinished there.",
             f"Finish it or end it ({command}), then run again.",
         )
 
@@ -44,6 +46,7 @@ def check_head(checkout: Checkout) -> None:
     at_pin = checkout.head == checkout.base
     if not at_pin and checkout.branch != checkout.ours and not all(commit.ours for commit in checkout.commits):
         where = (checkout.branch or "a detached HEAD").removeprefix("refs/heads/")
+        # why: commits between the pin and the series would change what the series was proved on
         raise Refused(
             f"{checkout.repo.path}: HEAD is {checkout.head[:12]} on {where}; expected the pin "
             f"{checkout.base[:12]} or our branch {checkout.ours.removeprefix('refs/heads/')}.",
@@ -53,16 +56,16 @@ def check_head(checkout: Checkout) -> None:
 
 
 def check_clean(checkout: Checkout, series: Series, changes: Sequence[Change]) -> None:
-    """The touched files, and their index entries, are exactly what HEAD says.
+    """The touched files, and their index entries, are exactly what HEAD says, and nothing hides them from Python.
 
     Raises:
-        Refused: naming the first one that is not.
+        Refused: naming the first one that is not so.
     """
     known = chains(series)
     paths = sorted({change.path for change in changes} | known.keys())
     if not paths:
         return
-    if checkout.head == checkout.base:
+    if checkout.head == checkout.base and known:  # then the chains know it without asking git
         first = {path: (chain.mode, chain.points[0]) for path, chain in known.items()}
         committed = {path: Entry(mode, blob) for path, (mode, blob) in first.items() if blob}
     else:
@@ -72,6 +75,8 @@ def check_clean(checkout: Checkout, series: Series, changes: Sequence[Change]) -
     for path in paths:
         _check_staged(checkout, path, committed.get(path), staged.get(path))
         _check_file(checkout.repo, path, committed.get(path))
+        check_compiled(checkout.repo.path / path)
+    check_imported_first({checkout.repo.path / path: chain.points[-1] for path, chain in known.items()})
     _check_cone(checkout, [path for path in paths if path not in committed])
 
 
@@ -85,6 +90,7 @@ def _check_cone(checkout: Checkout, new: Sequence[str]) -> None:
         folder = path.rpartition("/")[0]
         inside = any(f"{folder}/".startswith(f"{part}/") or f"{part}/".startswith(f"{folder}/") for part in cone or ())
         if folder and not inside:
+            # why: git would take a file outside the cone off the disk again at its next checkout
             raise Refused(
                 f"{checkout.repo.path / path} is a new file outside the sparse cone.",
                 f"git sparse-checkout add {folder}, then run again.",
@@ -92,13 +98,25 @@ def _check_cone(checkout: Checkout, new: Sequence[str]) -> None:
 
 
 def _check_staged(checkout: Checkout, path: str, head: Entry | None, index: Entry | None) -> None:
-    if index is not None and index.mode in ("unmerged", "sparse"):
-        why = "is outside the sparse cone" if index.mode == "sparse" else "has a merge conflict"
-        raise Refused(f"{checkout.repo.path / path} {why}.", f"Mend that for {path}, then run again.")
-    if index != head:
+    file = checkout.repo.path / path
+    if index is not None and index.mode == "unmerged":
+        # why: what the file should be is not decided yet, and only its owner can
+        raise Refused(f"{file} has a merge conflict.", f"Mend that for {path}, then run again.")
+    if index is not None and index.mode == "sparse":
+        # why: git looks away from such a file: what lies there may be the user's own
         raise Refused(
-            f"{checkout.repo.path / path}: the index holds {_named(index)}, expected {_named(head)}.", COMMIT_OR_STASH
+            f"{file} is outside the sparse cone, or marked skip-worktree.",
+            "Take it in (git sparse-checkout add FOLDER, or git update-index --no-skip-worktree FILE), then run again.",
         )
+    if index is not None and index.mode == "assumed":
+        # why: git takes such a file for unchanged whatever it holds, and would leave the index behind it
+        raise Refused(
+            f"{file} is marked assume-unchanged in the index.",
+            f"git update-index --no-assume-unchanged {path}, then run again.",
+        )
+    if index != head:
+        # why: what is staged is the user's work, and setting the index would lose it (paperweight#75)
+        raise Refused(f"{file}: the index holds {_named(index)}, expected {_named(head)}.", COMMIT_OR_STASH)
 
 
 def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
@@ -109,15 +127,18 @@ def _check_file(repo: Repository, path: str, head: Entry | None) -> None:
         _check_mode(repo, file, head)
         return
     if head is None:
+        # why: git itself overwrites an ignored file there without a word (git reset --keep does)
         raise Refused(
             f"{file} exists, and the series brings a new file there.", "Move it away (also if git ignores it)."
         )
     code, out, _ = attempt(repo, "hash-object", "--path", path, "--", path)
     if code == 0 and out.decode().strip() == head.blob:
+        # why: patches name bytes: line ends that git turned make every hash another one (electron#28360)
         raise Refused(
             f"{file}: a checkout filter (line ends, .gitattributes) changed its bytes; expected blob {head.blob}.",
             "Check it out again without the filter (git -c core.autocrlf=false checkout -- FILE).",
         )
+    # why: an edit that is overwritten is lost, and one that is kept is not the series (virtme-ng#1)
     raise Refused(
         f"{file} was edited: expected blob {head.blob}, as checked out, found {blob or 'no file'}.", COMMIT_OR_STASH
     )
@@ -129,6 +150,7 @@ def _check_mode(repo: Repository, file: Path, head: Entry | None) -> None:
         return
     _, out, _ = attempt(repo, "config", "--type=bool", "core.fileMode")
     if out.strip() != b"false":
+        # why: a mode is part of what git records, so it would go into a commit of ours (patch-package#118)
         raise Refused(f"{file} was edited: expected mode {head.mode}, as checked out.", COMMIT_OR_STASH)
 
 

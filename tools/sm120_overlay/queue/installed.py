@@ -13,33 +13,35 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import Refused
 from .blobs import blob_id, blob_of
 from .environment import Package
+from .hidden import check_compiled, check_imported_first
 from .pins import Pin
 from .series import Series, chains, contents
 from .transaction import FOLDER, Workplace, Write, check_folders, read_file, recover, transact
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-UNCHECKED = 0b01  # a .pyc that Python never compares with its source (PEP 552)
 
 
 @dataclass(frozen=True)
 class Installed:
     """An installed upstream: its pin, its package and what an earlier apply left there (None: nothing).
 
-    `beside` names the other distributions of the environment that the line or the pin knows.
+    `beside` names the other distributions of the environment that the line or the pin knows. `overwritten`: RECORD
+    does not list the manifest, so some installer wrote the package again without taking our series off.
     """
 
     pin: Pin
     package: Package
     manifest: dict[str, Any] | None
     beside: frozenset[str] = frozenset()
+    overwritten: bool = False
 
     @property
     def place(self) -> Workplace:
@@ -52,9 +54,10 @@ class Installed:
         return dict(self.manifest["files"]) if self.manifest else {}
 
 
-def reinstall(package: Package) -> str:
+def reinstall(package: Package, overwritten: bool = False) -> str:
     """What to do where pip's own bytes are needed again."""
-    return f"pip install --force-reinstall --no-deps {package.name}=={package.version}, then run this again."
+    clear = f"rm -r {package.info / FOLDER} && " if overwritten else ""  # no RECORD lists it: pip would leave it there
+    return f"{clear}pip install --force-reinstall --no-deps {package.name}=={package.version}, then run this again."
 
 
 def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> Installed:
@@ -63,7 +66,10 @@ def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> In
     Raises:
         Refused: pip's RECORD of it is missing, or the manifest of an earlier apply is damaged.
     """
-    if not (package.info / "RECORD").is_file():
+    check_folders(package.site, [f"{package.info.name}/{FOLDER}/{MANIFEST}"])
+    record = read_file(package.info / "RECORD")
+    if record is None:
+        # why: without it pip cannot take away what we add, and this is no installation of pip's
         raise Refused(f"{package.info}: expected pip's RECORD there, found none.", reinstall(package))
     manifest = package.info / FOLDER / MANIFEST
     try:
@@ -71,10 +77,13 @@ def open_installed(pin: Pin, package: Package, beside: Iterable[str] = ()) -> In
         if said is not None and said["schema"] != SCHEMA:
             raise ValueError(said["schema"])
     except (ValueError, KeyError, TypeError):
+        # why: it alone knows pip's originals, so that guessing could lose them
         raise Refused(
             f"{manifest}: expected what an earlier apply wrote, and it cannot be read.", reinstall(package)
         ) from None
-    return Installed(pin, package, said, frozenset(beside))
+    target = Installed(pin, package, said, frozenset(beside))
+    listed = f"{package.info.name}/{FOLDER}/{MANIFEST}".encode() in record
+    return replace(target, overwritten=bool(said) and not listed and not target.place.journal.is_file())
 
 
 def observe_installed(target: Installed, paths: Sequence[str]) -> dict[str, str | None]:
@@ -91,12 +100,15 @@ def change_installed(target: Installed, series: Series, whole: Series, dry_run: 
         whole: all patches of the line, by which a target is known that lost its manifest.
 
     Raises:
-        Refused: a file is not what pip or an earlier apply left, or a prebuilt library hides a change.
+        Refused: a file is not what pip or an earlier apply left, or something else runs instead of a
+            changed source.
     """
     _check_manifest(target, whole)
     check_folders(target.package.site, [_installed(target, path) for path in {*chains(whole), *target.files}])
     _check_prebuilt(target, series)
+    check_imported_first({_file(target, path): chain.points[-1] for path, chain in chains(series).items()})
     originals = _originals(target, sorted({*chains(series), *target.files}))
+    _check_pinned(target, series, originals)
     wanted = dict(originals)
     for step in contents(series, originals):
         wanted |= step
@@ -118,12 +130,39 @@ def _check_manifest(target: Installed, whole: Series) -> None:
     known = chains(whole) if target.manifest is None else {}
     found = observe_installed(target, sorted(known))
     for path, chain in known.items():
+        if found[path] in chain.points[1:] and chain.points[0] is None:
+            raise _in_the_way(_file(target, path))
         if found[path] in chain.points[1:]:
+            # why: someone else patched it; what pip had there is not known (Hyperloom#505)
             raise Refused(
-                f"{_file(target, path)} is patched (blob {found[path]}), and the manifest that keeps pip's original, "
-                f"{target.place.folder / MANIFEST}, is gone.",
+                f"{_file(target, path)} is as a patch makes it ({_named(found[path])}), and the manifest that keeps "
+                f"pip's original, {target.place.folder / MANIFEST}, is not there.",
                 reinstall(target.package),
             )
+
+
+def _check_pinned(target: Installed, series: Series, originals: Mapping[str, bytes | None]) -> None:
+    """What pip left is what the series was made on."""
+    for path, chain in chains(series).items():
+        found, file = blob_of(originals[path]), _file(target, path)
+        if found != chain.points[0] and chain.points[0] is None:
+            raise _in_the_way(file)
+        if found != chain.points[0]:
+            # why: pip's own file has one blob; another patch tool was here (Hyperloom#511)
+            raise Refused(
+                f"{file} is not what {target.package.name} {target.package.version} has there: expected blob "
+                f"{chain.points[0]}, found {_named(found)}.",
+                reinstall(target.package),
+            )
+
+
+def _named(blob: str | None) -> str:
+    return f"blob {blob}" if blob else "no file"
+
+
+def _in_the_way(file: Path) -> Refused:
+    # why: it is no file of pip's, so that nobody could give it back
+    return Refused(f"{file} exists, and the series brings a new file there.", "Move it away, then run again.")
 
 
 def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | None]:
@@ -132,15 +171,16 @@ def _originals(target: Installed, paths: Sequence[str]) -> dict[str, bytes | Non
     for path in paths:
         known = target.files.get(path)
         now = read_file(_file(target, path))
-        _check_compiled(_file(target, path))
-        if known is None:
+        check_compiled(_file(target, path))
+        if known is None or (target.overwritten and blob_of(now) == known["original"]):
             found[path] = now
             continue
         if blob_of(now) != known["blob"]:
+            # why: whoever edited it wanted that; putting our bytes there would lose it
             raise Refused(
                 f"{_file(target, path)} was edited since it was patched: expected blob {known['blob']}, "
-                f"found {blob_of(now) or 'no file'}.",
-                reinstall(target.package),
+                f"found {_named(blob_of(now))}.",
+                reinstall(target.package, target.overwritten),
             )
         found[path] = _original(target, known["original"])
     return found
@@ -152,6 +192,7 @@ def _original(target: Installed, blob: str | None) -> bytes | None:
     file = target.place.folder / "originals" / blob
     data = read_file(file)
     if data is None or blob_id(data) != blob:
+        # why: without it the series could not be taken off again
         raise Refused(
             f"{file}: expected the pinned original with blob {blob}, and it is not there.", reinstall(target.package)
         )
@@ -163,7 +204,7 @@ def _same(target: Installed, series: Series, wanted: Mapping[str, bytes | None])
     now = observe_installed(target, sorted(wanted))
     same = all(now[path] == blob_of(data) for path, data in wanted.items())
     listed = (target.manifest or {}).get("patches", [])
-    return same and listed == _listed(series)
+    return same and listed == _listed(series) and not target.overwritten
 
 
 def _writes(
@@ -178,12 +219,20 @@ def _writes(
     files = {_installed(target, path): data for path, (_, data) in touched.items()}
     added = {f"{target.package.info.name}/{FOLDER}/{name}": data for name, data in ours.items()}
     after = _new_record(lines, files | added)
-    gone = {name: None for name in before if name not in added}
+    left = [f"{target.package.info.name}/{FOLDER}/{name}" for name in _left(target)]
+    gone = {name: None for name in (*before, *left) if name not in added}
     back = {_installed(target, path): data for path, data in wanted.items() if path not in touched}
     modes = {_installed(target, edit.path): int(edit.mode, 8) for patch in series.patches for edit in patch.edits}
     modes |= {entry["installed"]: entry["permissions"] for entry in target.files.values() if entry.get("permissions")}
     wanted_files = files | back | added | gone | {f"{target.package.info.name}/RECORD": after}
     return _differing(target.package.site, wanted_files, modes)
+
+
+def _left(target: Installed) -> list[str]:
+    """Our own files where an installer dropped them from RECORD."""
+    folder = target.place.folder
+    kept = (folder / "originals").glob("*") if target.overwritten else ()
+    return [MANIFEST, *(f"originals/{path.name}" for path in kept)] if target.overwritten else []
 
 
 def _differing(site: Path, wanted: Mapping[str, bytes | None], modes: Mapping[str, int]) -> list[Write]:
@@ -207,7 +256,7 @@ def _manifest(
             "original": blob_of(before),
             "blob": blob_of(after),
             "permissions": _permissions(target, path),
-            "record": recorded.get(_installed(target, path), b"").decode("utf-8") or None,
+            "record": recorded.get(_installed(target, path), b"").decode("utf-8", "surrogateescape") or None,
         }
         for path, (before, after) in sorted(touched.items())
     }
@@ -240,7 +289,8 @@ def _listed(series: Series) -> list[dict[str, str]]:
 def _restored_record(record: bytes, target: Installed) -> tuple[list[bytes], list[str]]:
     """RECORD's lines as pip wrote them, and the names of our own files that were listed in it."""
     prefix = f"{target.package.info.name}/{FOLDER}/"
-    original = {entry["installed"]: entry["record"] for entry in target.files.values()}
+    files = () if target.overwritten else target.files.values()  # then the lines are an installer's own already
+    original = {entry["installed"]: entry["record"] for entry in files}
     ours: list[str] = []
     lines = []
     for line in record.splitlines(keepends=True):
@@ -250,7 +300,7 @@ def _restored_record(record: bytes, target: Installed) -> tuple[list[bytes], lis
         elif name not in original:
             lines.append(line)
         elif original[name] is not None:
-            lines.append(original[name].encode())
+            lines.append(original[name].encode("utf-8", "surrogateescape"))
     return lines, ours
 
 
@@ -296,6 +346,7 @@ def _check_prebuilt(target: Installed, series: Series) -> None:
     hidden = hidden_patches(target, series)
     if hidden:
         names = ", ".join(name for name, _ in target.pin.prebuilt if name in target.beside)
+        # why: FlashInfer's JIT prefers a library that is there: the patch would have no effect
         raise Refused(
             f"{names} is installed: its prebuilt libraries are used instead of the sources that "
             f"{', '.join(sorted(hidden))} change, so they would have no effect.",
@@ -303,24 +354,11 @@ def _check_prebuilt(target: Installed, series: Series) -> None:
         )
 
 
-def _check_compiled(source: Path) -> None:
-    if source.suffix != ".py":
-        return
-    for compiled in (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc"):
-        with compiled.open("rb") as file:
-            flags = int.from_bytes(file.read(8)[4:8], "little")
-        if flags & 0b11 == UNCHECKED:
-            raise Refused(
-                f"{compiled}: Python uses it without looking at {source.name} (an unchecked hash), "
-                f"which would hide the patch.",
-                "Delete it, or compile with --invalidation-mode=timestamp.",
-            )
-
-
 def _installed(target: Installed, path: str) -> str:
     known = target.files.get(path)  # as it was mapped when it was patched
     found = str(known["installed"]) if known else target.pin.installed_path(path)
     if found is None:
+        # why: a wheel has no tests or docs; a patch on them would be applied in part
         raise Refused(f"{path} has no place in {target.package.name}.", "A series may touch only paths that map.")
     return found
 

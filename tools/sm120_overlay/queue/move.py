@@ -48,7 +48,7 @@ def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Che
     moves = bool(changes or refs.differ)
     if moves and not dry_run:
         pinned = {str(chain.points[0]): before[path] for path, chain in chains(series).items()}
-        _write(checkout, _writes(checkout.repo, {**pinned, **built.blobs}, changes), changes, refs)
+        write_changes(checkout, {**pinned, **built.blobs}, changes, refs)
     return (checkout if dry_run else _moved(checkout, series, built, refs)), moves
 
 
@@ -87,6 +87,7 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: 
     if [_said(commit) for commit in commits] != said:
         other = [commit.slug or commit.id[:12] for commit in theirs if _said(commit) not in said]
         branch = checkout.ours.removeprefix("refs/heads/")
+        # why: commits on our branch that another hand made are its owner's work, and would be lost
         raise Refused(
             f"{checkout.repo.path}: {branch} is not what the series says: "
             + (f"{', '.join(other)} of yours differ." if other else "its patches are others, or in another order."),
@@ -120,6 +121,7 @@ def _writes(repo: Repository, read_already: Mapping[str, bytes | None], changes:
     read = read_objects(repo, sorted(wanted - known.keys()))
     lost = [blob for blob, found in read.items() if found is None]
     if lost:
+        # why: a partial clone fetches while it is read, or fails half way through
         raise Refused(f"{repo.path}: blob {lost[0]} cannot be read.", "Fetch what the clone lacks, then run again.")
     known |= {blob: found.data for blob, found in read.items() if found}
     return [
@@ -133,7 +135,15 @@ def _writes(repo: Repository, read_already: Mapping[str, bytes | None], changes:
     ]
 
 
-def _write(checkout: Checkout, writes: Sequence[Write], changes: Sequence[Change], refs: RefMove) -> None:
+def write_changes(
+    checkout: Checkout, read_already: Mapping[str, bytes | None], changes: Sequence[Change], refs: RefMove
+) -> None:
+    """Files, index and refs together, as the changes say; undone whole where it fails half way.
+
+    Args:
+        read_already: blob → bytes, of those that need not be read from the repository.
+    """
+    writes = _writes(checkout.repo, read_already, changes)
     note = {
         "refs": [refs.branch, refs.branch_old, refs.branch_new, refs.head_old, refs.head_new],
         "entries": {change.path: change.old and [change.old.mode, change.old.blob] for change in changes},

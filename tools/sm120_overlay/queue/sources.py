@@ -102,10 +102,13 @@ def _automatic(pin: Pin, say: Say) -> Source:
 
 def _from_path(pin: Pin, path: Path, say: Say) -> Source:
     if ":/" in str(path):
+        # why: a mirror is read where it lies; fetching from anywhere is what `git` is for
         raise UsageError(f"--source {path}: expected a folder, found a URL.", "git clone --bare it; name that folder.")
     if not path.is_dir():
+        # why: a misspelt kind of source would be taken for a path, or the other way round
         raise UsageError(f"--source {path}: expected auto, git, pypi or a repository, found no such folder.", _TODO)
     if not holds(pin, path):
+        # why: a neighbouring commit is not the pin (Tanguille/cluster#4219)
         raise Missing(
             f"{path} does not hold {pin.upstream} {pin.tag} ({pin.commit}).",
             "Fetch that commit there, or name another source (auto, git, pypi).",
@@ -125,6 +128,7 @@ def _from_git(pin: Pin, say: Say) -> Source:
             with report.progress(f"{pin.upstream} {pin.tag}") as update:
                 code, _, err = attempt(repo, *PATIENCE, *fetch, watch=partial(_show_received, update))
             if code:
+                # why: hosts refuse single commits, and networks fail; auto goes on to the wheel
                 raise Missing(
                     f"{pin.repository} did not give {pin.commit[:12]}: {last_words(err, code)}.",
                     "Check the network, name a mirror with --source PATH, or use --source pypi.",
@@ -144,6 +148,7 @@ def _from_wheel(pin: Pin, say: Say) -> Source:
         if not (wheel.root and _has(repo, wheel.root)):
             root = lay_out(repo, pin, fetch_wheel(pin, say, wheel))
             if root != wheel.root:
+                # why: the root's id is pinned, so that a changed wheel or map is a hash error
                 raise Missing(
                     f"{pin.upstream} {pin.version} laid out gives {root}, and pins.toml says {wheel.root or 'none'}.",
                     "The wheel or the path map changed: check them, then pin the new root.",

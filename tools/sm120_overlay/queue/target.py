@@ -105,6 +105,11 @@ def _note(target: Target, others: list[str]) -> str | None:
             f"HEAD {commits[-1].id[:12]} is {len(commits)} commits after the pin {target.pin.tag}, "
             f"{theirs} of them not ours"
         )
+    if isinstance(target, Installed) and target.overwritten:
+        said.append(
+            f"{target.package.name} was installed again over an applied series, which left {target.place.folder} "
+            f"behind; apply (or --reverse) puts it right"
+        )
     if others:
         source = "commits above the pin" if theirs else "an older series of ours (apply takes it off)"
         said.append(f"{', '.join(others)} changed by {source}")

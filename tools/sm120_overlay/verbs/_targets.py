@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from .. import report
-from ..errors import Refused, UsageError
+from ..errors import Missing, Refused, UsageError
 from ..queue.checkout import Checkout, find_checkout, open_checkout
-from ..queue.environment import check_editable, check_imported, check_joint, find_environment, recognise
+from ..queue.environment import check_absent, check_editable, check_imported, check_joint, find_environment, recognise
 from ..queue.git import Repository
 from ..queue.home import command
 from ..queue.installed import Installed, open_installed, recover_installed
@@ -41,6 +41,7 @@ def writing(asked: Wanted, paths: Sequence[Path], installed: str | None, dry_run
 
 def _check_whole(target: Target) -> None:
     if target.place.journal.is_file():
+        # why: undoing writes, and a dry run promises not to
         raise Refused(
             f"{target.place.root}: a run was cut here, and looking alone cannot undo it.",
             "Run it without --dry-run; that undoes the cut run first.",
@@ -80,6 +81,7 @@ def _chosen(asked: Wanted, checkouts: Sequence[Checkout]) -> list[Target]:
         else:
             report.say(f"{checkout.repo.path} is {checkout.pin.upstream}: left alone, as --only asks")
     if checkouts and not chosen:
+        # why: nothing done must not look like done
         raise UsageError(
             f"None of the checkouts is {' or '.join(asked.only)}.", "Name one that is, or leave --only out."
         )
@@ -87,7 +89,11 @@ def _chosen(asked: Wanted, checkouts: Sequence[Checkout]) -> list[Target]:
 
 
 def open_packages(asked: Wanted, python: str) -> list[Installed]:
-    """The installed upstreams of an environment, after checking that they belong together."""
+    """The installed upstreams of an environment, after checking that they belong together.
+
+    Raises:
+        Missing: one that --only names is not installed.
+    """
     environment = find_environment(None if python == RUNNING else python, asked.lines)
     check_editable(environment, asked.lines)
     line = recognise(asked.lines, environment, asked.line)
@@ -96,6 +102,13 @@ def open_packages(asked: Wanted, python: str) -> list[Installed]:
     for pin in asked.pins(line):
         package = environment.packages.get(pin.distribution)
         if package is None:
+            check_absent(environment, pin)
+            if pin.upstream in asked.only:
+                # why: what was asked for by name and is not there is no success (Hyperloom#205)
+                raise Missing(
+                    f"{pin.distribution} is not installed for {environment.python}, and --only asks for it.",
+                    "Name its interpreter: --installed PATH/bin/python.",
+                )
             report.say(f"{pin.distribution} is not installed for {environment.python}: nothing to do for it")
             continue
         check_imported(environment, pin, package)
@@ -124,6 +137,7 @@ def existing_folders(asked: Wanted, into: Path | None) -> list[Path]:
     """
     folders = [path for path in default_folders(asked, into) if path.exists()]
     if not folders:
+        # why: a check of nothing would say yes (check-optional.sh looks at a folder that is gone)
         raise Refused(
             f"{default_folders(asked, into)[0].parent.resolve()}: no checkout is there.",
             f"Make one with {command('apply')}, or name a checkout, or --installed.",
@@ -154,5 +168,6 @@ def one_line(targets: Sequence[Target]) -> str | None:
     """The name of the line that all targets are of."""
     names = sorted({target.pin.line for target in targets})
     if len(names) > 1:
+        # why: an answer, and its JSON, is about one line
         raise UsageError(f"The targets are of different lines: {', '.join(names)}.", "Run once for each line.")
     return names[0] if names else None

@@ -19,7 +19,7 @@ from ..queue.pins import Pin
 from ..queue.series import Series
 from ..queue.sources import Source, check_sources, choose_source
 from ..queue.target import Report, Target, absent_report
-from ._options import Wanted, add_selection, parser, wanted
+from ._options import Wanted, add_selection, given, parser, wanted
 from ._show import as_json, show_target
 from ._targets import default_folders, one_line, reports, writing
 
@@ -52,8 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     asked = wanted(options)
     if options.source and (options.checkouts or options.installed):
+        # why: it would be ignored, and another source than the one that is named be used
         raise UsageError("--source says where fresh checkouts come from.", "Leave it out for a target that is there.")
     if options.reverse and (options.through or options.without):
+        # why: half a reverse is another series: --without says which
         raise UsageError(
             "--reverse takes the whole series off.", "To leave a patch out: --without SLUG, without --reverse."
         )
@@ -82,13 +84,21 @@ def _parser() -> argparse.ArgumentParser:
     made = parser("apply", "Bring targets to exactly the series of their line.", EXAMPLES)
     add_selection(made)
     made.add_argument(
-        "--source", action="append", default=[], metavar="SOURCE",
+        "--source", type=_source, action="append", default=[], metavar="SOURCE",
         help="where fresh checkouts come from: auto (git, else pypi), git, pypi, or a repository that holds the pin; "
         "repeatable, the first that has it; what named repositories lack is sought as with auto",
     )  # fmt: skip
     made.add_argument("--reverse", action="store_true", help="take the series off: back to the pin's bytes")
     made.add_argument("--dry-run", action="store_true", help="check the targets and say what would change")
     return made
+
+
+def _source(text: str) -> str:
+    """A kind of source, or a path with the user's folder written out."""
+    try:
+        return str(Path(given(text)).expanduser()) if text.startswith("~") else given(text)
+    except RuntimeError:  # there is no such user
+        raise argparse.ArgumentTypeError(f"expected a folder that is there, found {text!r}") from None
 
 
 def _materialised(asked: Wanted, options: argparse.Namespace) -> tuple[dict[Path, Source], list[tuple[Path, Pin]]]:
@@ -102,8 +112,10 @@ def _materialised(asked: Wanted, options: argparse.Namespace) -> tuple[dict[Path
             if options.source:
                 report.say(f"{path} is there already; --source was not used")
         elif options.reverse:
+            # why: a misspelt target would look reversed
             raise Refused(f"{path}: there is nothing to reverse.", "Name the checkout, or --installed.")
         elif options.dry_run:
+            check_place(path)
             absent.append((path, pin))
         else:
             check_place(path)
