@@ -10,6 +10,7 @@ from ..errors import OverlayError
 from .export import Exported, named_overlays
 from .home import Home
 from .mail import parse_patch
+from .marked import marks
 from .patch import SLUG, Edit, Patch
 from .pins import Line, Pin
 from .series import Series, brought, chains, load_series
@@ -86,15 +87,14 @@ def lint_series(home: Home, series: Series) -> tuple[Finding, ...]:
         Finding(patch.slug or patch.subject, what) for patch in series.patches for what in _patch(home, series, patch)
     ]
     try:
-        for path, chain in chains(series).items():
-            twice = {blob for blob in chain.points if chain.points.count(blob) > 1}
-            findings += [Finding(path, f"blob {blob} comes twice; a state could not be told") for blob in twice]
+        chains(series)
     except OverlayError as error:
         findings.append(Finding(series.pin.upstream, error.what))
     return tuple(findings)
 
 
 def _patch(home: Home, series: Series, patch: Patch) -> Iterator[str]:
+    yield from (f"`{line}` waits for a person to fill it in" for line in marks(patch.message))
     for check in (_trailers, _message):
         yield from check(patch)
     yield from _test(home, patch)
@@ -119,7 +119,7 @@ def _trailers(patch: Patch) -> Iterator[str]:
             yield f"the trailer `{key}:` comes {keys.count(key)} times; expected once"
     for key, value in patch.trailers:
         pattern, words = VALUES.get(key, (r".*", ""))
-        if not re.fullmatch(pattern, value):
+        if not re.fullmatch(pattern, value) and not marks(value):
             yield f"`{key}: {value}` should be {words}"
 
 
@@ -150,8 +150,9 @@ def _test(home: Home, patch: Patch) -> Iterator[str]:
 
 
 def _evidence(home: Home, patch: Patch) -> Iterator[str]:
-    file = (patch.trailer("Evidence") or "").partition(" ")[2]
-    if file and not (home.root / file).is_file():
+    said = patch.trailer("Evidence") or ""
+    file = said.partition(" ")[2]
+    if file and not marks(said) and not (home.root / file).is_file():
         yield f"its evidence {file} does not exist"
     if (patch.trailer("Upstream-Status") or "").startswith("Backport"):
         notice = home.root / "NOTICE"

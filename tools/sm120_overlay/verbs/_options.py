@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import UsageError
+from ..queue.export import check_whole
 from ..queue.home import Home, find_home
 from ..queue.pins import Line, Lines, Pin, load_lines
 from ..queue.series import Series, load_series, select
@@ -20,6 +21,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError instead of exiting."""
+        # why: an option that is ignored does something else than was asked
         raise UsageError(f"{self.prog}: {message}.", f"{self.prog} --help shows examples.")
 
 
@@ -55,8 +57,29 @@ class Wanted:
         return not self.only or pin.upstream in self.only
 
 
-def parser(verb: str, what: str, examples: str) -> Parser:
-    """A parser with the options about lines and checkouts."""
+def given(text: str) -> str:
+    """A value as it was typed. An empty one (a script's variable that is not set) never stands for the default."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a value, found {text!r}")
+    return text
+
+
+def folder(text: str) -> Path:
+    """The same as a path that leads somewhere, be it to what is not there yet."""
+    path = Path(given(text))
+    try:
+        path.resolve()
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"expected a folder, found links in a circle at {text!r}") from None
+    return path
+
+
+def parser(verb: str, what: str, examples: str, first: tuple[str, str] | None = None) -> Parser:
+    """A parser with the options about lines and checkouts.
+
+    Args:
+        first: name and help of an argument that comes before the checkouts.
+    """
     made = Parser(
         prog=f"sm120-overlay {verb}",
         description=what,
@@ -64,13 +87,24 @@ def parser(verb: str, what: str, examples: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("checkouts", nargs="*", metavar="CHECKOUT", help="the top folder of a git checkout at a pin")
-    made.add_argument("--line", help="the line, such as v0.5.9 (default: the one a target is at, else pins.toml's)")
+    if first:
+        made.add_argument(first[0], type=given, metavar=first[0].upper(), help=first[1])
     made.add_argument(
-        "--only", metavar="UPSTREAM", action="append", default=[], help="sglang or flashinfer alone (repeatable)"
+        "checkouts", type=folder, nargs="*", default=[], metavar="CHECKOUT",
+        help="the top folder of a git checkout at a pin",
+    )  # fmt: skip
+    made.add_argument(
+        "--line", type=given, help="the line, such as v0.5.9 (default: the one a target is at, else pins.toml's)"
     )
     made.add_argument(
-        "--into", type=Path, metavar="DIR", help="fresh checkouts are DIR/UPSTREAM (default: build/LINE/UPSTREAM here)"
+        "--only", type=given, metavar="UPSTREAM", action="append", default=[],
+        help="sglang or flashinfer alone (repeatable)",
+    )  # fmt: skip
+    made.add_argument(
+        "--into",
+        type=folder,
+        metavar="DIR",
+        help="fresh checkouts are DIR/UPSTREAM (default: build/LINE/UPSTREAM here)",
     )
     made.add_argument("--json", action="store_true", help="one JSON object on standard output (docs/json.md)")
     return made
@@ -79,13 +113,19 @@ def parser(verb: str, what: str, examples: str) -> Parser:
 def add_selection(made: argparse.ArgumentParser) -> None:
     """The options about installed targets and parts of a series."""
     made.add_argument(
-        "--installed", nargs="?", const=RUNNING, metavar="PYTHON",
+        "--installed", type=given, nargs="?", const=RUNNING, metavar="PYTHON",
         help="the packages that this Python (default: the one that runs this) imports",
     )  # fmt: skip
-    made.add_argument("--through", metavar="SLUG", help="its series up to and with this patch")
+    made.add_argument("--through", type=given, metavar="SLUG", help="its series up to and with this patch")
     made.add_argument(
-        "--without", metavar="SLUG", action="append", default=[], help="its series less this patch (repeatable)"
-    )
+        "--without", type=given, metavar="SLUG", action="append", default=[],
+        help="its series less this patch (repeatable)",
+    )  # fmt: skip
+
+
+def own_home() -> Home:
+    """The data that belongs to this very copy of the tools."""
+    return find_home()
 
 
 def wanted(options: argparse.Namespace) -> Wanted:
@@ -94,7 +134,8 @@ def wanted(options: argparse.Namespace) -> Wanted:
     Raises:
         UsageError: a line, an upstream or a slug is unknown, or options contradict each other.
     """
-    home = find_home()
+    home = own_home()
+    check_whole(home)
     lines = load_lines(home.pins)
     _check_targets(options)
     chosen = lines.line(options.line)
@@ -110,12 +151,15 @@ def wanted(options: argparse.Namespace) -> Wanted:
 
 def _check_targets(options: argparse.Namespace) -> None:
     if vars(options).get("installed") and (options.checkouts or options.into):
+        # why: a checkout and a package are moved in different ways, and one answer is for one kind
         raise UsageError("--installed was given together with checkouts.", "Name one kind of target a run.")
     if options.checkouts and options.into:
+        # why: it would be ignored
         raise UsageError("--into was given together with checkouts.", "Fresh checkouts go to DIR; name no others.")
-    named = [Path(path).resolve() for path in options.checkouts]
+    named = [path.resolve() for path in options.checkouts]
     twice = next((path for path in named if named.count(path) > 1), None)
     if twice:
+        # why: the second move would start from what the first one found
         raise UsageError(f"{twice} was named twice.", "Name each checkout once.")
 
 
@@ -126,7 +170,9 @@ def _check_slugs(asked: Wanted) -> None:
     owners = {slug: pin for line in asked.lines.lines for pin in line.pins for slug in asked.series(pin).slugs}
     for slug in named:
         if slug not in owners:
+            # why: a slug that is passed over leaves the patch in (or out) in silence
             raise UsageError(f"No series has a patch {slug!r}.", f"The patches are {', '.join(sorted(owners))}.")
         if not asked.takes(owners[slug]):
             upstream = owners[slug].upstream
+            # why: one of the two options would be ignored
             raise UsageError(f"{slug} is a patch on {upstream}, which --only leaves out.", "Leave one of them out.")

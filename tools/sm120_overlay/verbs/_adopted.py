@@ -1,0 +1,157 @@
+"""What `adopt` says: how each file got onto the branch, what a person must do now, and the same in JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import report
+from ..queue.adopt import PLACED, How, Placed
+from ..queue.adoption import Adopted
+from ..queue.bases import Base
+from ..queue.blobs import blob_of
+from ..queue.checkout import Checkout
+from ..queue.home import command
+from ..queue.marked import marks
+from ..queue.paths import shown
+from ..queue.sources import pinned_roots
+from ._options import Wanted
+from ._show import short
+
+TODO = {
+    How.UNKNOWN: "unknown: name a clone that holds what it was made on (--history CLONE; where no blob is named, make "
+    "the diff with git), or leave it out (--leave-out)",
+    How.DAMAGED: "damaged: make the diff again where the change was made, or adopt the commit itself (--from CLONE)",
+    How.REFUSED: "refused: leave it out (--leave-out GLOB)",
+}
+
+
+def show_adopted(
+    asked: Wanted, dry_run: bool, checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None
+) -> None:
+    """The answer of `adopt`: in JSON, or for people.
+
+    Args:
+        handed: where conflicts were given to git, the commit before the first patch ("" in a dry run) and the branch.
+    """
+    if asked.json:
+        said = _as_json(checkout, adopted, handed)
+        ok = all(one.placed for one in adopted)
+        dry = {"dry_run": True} if dry_run else {}
+        report.show_json("adopt", {"line": checkout.pin.line, "ok": ok, **dry, "targets": [said]})
+        return
+    for one in adopted:
+        _show_one(checkout, one)
+    for line in _end(checkout, adopted, handed, dry_run):
+        report.show(line)
+
+
+def _show_one(checkout: Checkout, adopted: Adopted) -> None:
+    """What became of one patch: a line for each file that did not just fit."""
+    counts = {how: sum(one.how is how for one in adopted.files) for how in How}
+    said = ", ".join(f"{count} {how.value}" for how, count in counts.items() if count)
+    telling = (one for one in adopted.files if one.how is not How.EXACT or one.why)
+    rows = [(shown(one.path), one.how.value, shown(short(one.why))) for one in telling]
+    title = f"{adopted.slug}: {_made_on(checkout, adopted)}; {len(adopted.files)} files: {said or 'none'}"
+    if rows:
+        report.show_table(title, ("file", "how", "why"), rows)
+    else:
+        report.show(title)
+    if adopted.left_out:
+        report.show(f"  left out, as asked: {', '.join(map(shown, adopted.left_out))}")
+
+
+def _made_on(checkout: Checkout, adopted: Adopted) -> str:
+    base = adopted.base
+    if base is None and any(one.how in (How.UNKNOWN, How.DAMAGED) for one in adopted.files):
+        return "made on nothing that is at hand"
+    if base is None:
+        changed = any(one.base.data is not None for one in adopted.files)
+        return "made on what is there, or on a change before it" if changed else "made of new files"
+    if not base.whole:
+        return f"made on no one commit at hand; {base.name} fits best, {len(base.fitting)} of {base.asked} files"
+    if _pinned(checkout, adopted):
+        return f"made on the pin {base.name}"
+    if base.known.commit == checkout.head:
+        return f"made on {base.name}"
+    return f"made on {base.name} ({base.known.commit[:12]}), not on the pin {checkout.pin.tag}"
+
+
+def _pinned(checkout: Checkout, adopted: Adopted) -> bool:
+    return adopted.base is not None and adopted.base.known.commit in pinned_roots(checkout.pin)
+
+
+def _end(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None, dry_run: bool) -> list[str]:
+    """What was done, and what a person does now."""
+    path, branch = checkout.repo.path, checkout.ours.removeprefix("refs/heads/")
+    if handed:
+        first, name = handed
+        if dry_run:
+            return [f"Would be given to git on branch {name}, since there are conflicts; nothing was written."]
+        return [
+            f"Nothing was put on {branch}: there are conflicts. The patches lie on branch {name}, on their own base.",
+            f"  → git -C {path} cherry-pick {first[:12]}..{name}",
+            f"    (solve, git add, git cherry-pick --continue), then git -C {path} branch -D {name}",
+        ]
+    if not all(one.placed for one in adopted):
+        wrong = {one.how for patch in adopted for one in patch.files}
+        return ["Nothing was written.", *(f"  → {text}" for how, text in TODO.items() if how in wrong)]
+    if dry_run:
+        return ["Nothing was written: a dry run."]
+    if not any(one.commit for one in adopted):
+        return [f"Nothing to do: {branch} has it already."]
+    return [*_committed(checkout, adopted)]
+
+
+def _committed(checkout: Checkout, adopted: Sequence[Adopted]) -> list[str]:
+    path, branch = checkout.repo.path, checkout.ours.removeprefix("refs/heads/")
+    lines = [f"{one.slug}: commit {one.commit[:12]} on {branch}" for one in adopted if one.commit]
+    waiting = [one.slug for one in adopted if one.commit and marks(one.message)]
+    if waiting:
+        amend = "commit --amend" if len(waiting) == 1 else f"rebase -i {checkout.head[:12]}, with reword"
+        lines.append(f"next: fill in what is marked TO-FILL (git -C {path} {amend}), then {command('export')} {path}")
+    else:
+        lines.append(f"next: {command('export')} {path}")
+    return lines
+
+
+def _as_json(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None) -> dict[str, Any]:
+    return {
+        "upstream": checkout.pin.upstream,
+        "path": str(checkout.repo.path),
+        "kind": "checkout",
+        "base": checkout.base,
+        "head": next((one.commit for one in reversed(adopted) if one.commit), checkout.head),
+        "patches": [_patch_json(checkout, one) for one in adopted],
+        "handed_off": {"after": handed[0] or None, "branch": handed[1]} if handed else None,
+    }
+
+
+def _patch_json(checkout: Checkout, adopted: Adopted) -> dict[str, Any]:
+    return {
+        "slug": adopted.slug,
+        "from": adopted.letter.name,
+        "commit": adopted.commit,
+        "made_on": _base_json(checkout, adopted.base),
+        "files": [_file_json(one) for one in adopted.files],
+        "left_out": list(adopted.left_out),
+        "to_fill": list(marks(adopted.message)),
+    }
+
+
+def _base_json(checkout: Checkout, base: Base | None) -> dict[str, Any] | None:
+    if base is None:
+        return None
+    pinned = base.known.commit in pinned_roots(checkout.pin)
+    counts = {"fitting": len(base.fitting), "asked": base.asked}
+    return {"name": base.name, "commit": base.known.commit, "pinned": pinned, **counts}
+
+
+def _file_json(placed: Placed) -> dict[str, Any]:
+    return {
+        "path": placed.path,
+        "how": placed.how.value,
+        "why": placed.why or None,
+        "made_on": blob_of(placed.base.data),
+        "blob": blob_of(placed.after.data) if placed.how in PLACED else None,
+    }
