@@ -1,4 +1,4 @@
-"""Options of the whole suite, and the real wheels that slow tests share."""
+"""Options of the whole suite, upstream's history for tests that need it, and a note of every refusal that is made."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             f"--{name}-repo", default=os.environ.get(variable),
             help=f"a git repository of {name} that holds the pinned commits (or ${variable})",
         )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Notes every refusal from the start; a proof's trial, which reads this file too, stands on its own."""
+    if config.rootpath == Path(__file__).resolve().parents[1]:
+        from .docs import reached
+
+        reached.listen()
+        config.pluginmanager.register(reached)
 
 
 @pytest.fixture(params=sorted(OPTIONS))

@@ -47,6 +47,7 @@ def find_home() -> Home:
     for root in (PACKAGE / "data", PACKAGE.parents[1]):
         if (root / "pins.toml").is_file():
             return Home(root)
+    # why: pins and patches of another copy are not those that this code was tested with
     raise Missing(
         f"No pins.toml beside the package in {PACKAGE}.",
         "Install the wheel again, or run the tools from a clone of the project.",

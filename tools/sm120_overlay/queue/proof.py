@@ -92,9 +92,12 @@ def prove(
     different = {(trial.patch.slug, trial.series.slugs): trial for three in trials.values() for trial in three}
     trees = [proof_tree(trial.series, wheel) for trial in different.values()]
     ground = _ground(home, facts)
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
+    pool = ThreadPoolExecutor(max_workers=jobs)
+    try:
         judged = pool.map(lambda trial, tree: _judge(home, trial, tree, ground, say), different.values(), trees)
         verdicts = dict(zip(different, judged, strict=True))
+    finally:
+        pool.shutdown(cancel_futures=True)  # told to stop: what has not begun does not begin
     return tuple(
         _proof(slug, [verdicts[slug, trial.series.slugs] for trial in three]) for slug, three in trials.items()
     )
@@ -127,11 +130,14 @@ def _fill(series: Series, wheel: Path, folder: Path) -> None:
 
 def _check(home: Home, series: Series, slugs: Iterable[str]) -> None:
     if not (home.root / "tests" / "patches").is_dir():
+        # why: a wheel of an older build has none, and a proof without a test is none
         raise Missing(f"{home.root}: the patches' tests are not there.", "Run it from a clone of the project.")
     if find_spec("pytest") is None:
+        # why: the tools themselves do without it
         raise Missing(f"pytest is not installed for {sys.executable}.", f"{sys.executable} -m pip install -e '.[test]'")
     unknown = [slug for slug in slugs if slug not in series.slugs]
     if unknown:
+        # why: a slug that is passed over would look proved
         raise UsageError(f"The series has no patch {', '.join(unknown)}.", f"It has {', '.join(series.slugs)}.")
 
 
@@ -234,5 +240,6 @@ def _ground(home: Home, facts: Mapping[str, str]) -> str:
 def _text(home: Home, test: str) -> str:
     file = home.root / test
     if not file.is_file():
+        # why: a patch whose test is gone would look proved
         raise Missing(f"{file}: the patch names this test, and there is no such file.", "Write it; lint asks for it.")
     return file.read_text(encoding="utf-8")

@@ -49,6 +49,7 @@ def import_flashinfer(tree: Path, workspace: Path) -> ModuleType:
         sys.modules["flashinfer.jit.cpp_ext"].get_cuda_version = lambda: Version(CUDA_VERSION)  # type: ignore[attr-defined]
     found = Path(str(loaded.__file__)).resolve().parents[1]
     if found != tree.resolve():
+        # why: Python keeps the first one that was imported: the verdict would be about it
         raise Missing(f"flashinfer is loaded from {found}, not from {tree}.", "Judge one tree a process.")
     return loaded
 
@@ -57,6 +58,7 @@ def _import() -> ModuleType:
     try:
         return importlib.import_module("flashinfer")
     except ImportError as error:
+        # why: an import that breaks must not count as red
         raise Missing(
             f"FlashInfer cannot be imported: {error}.", "Install the project with its `rig` extra."
         ) from error

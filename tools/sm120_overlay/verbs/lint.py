@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 
 from .. import report
+from ..queue.export import check_whole
 from ..queue.home import find_home
 from ..queue.lint import lint_line
 from ..queue.pins import load_lines
-from ._options import Parser
+from ._options import Parser, given
 
 EXAMPLES = """\
   python -m sm120_overlay lint                 every line
@@ -24,10 +25,11 @@ def main(argv: list[str] | None = None) -> int:
         prog="sm120-overlay lint", description="Check what every patch must be.", epilog="examples:\n" + EXAMPLES,
         allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--line", help="one line (default: all)")
+    parser.add_argument("--line", type=given, help="one line (default: all)")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     options = parser.parse_args(argv)
     home = find_home()
+    check_whole(home)
     lines = load_lines(home.pins)
     chosen = (lines.line(options.line),) if options.line else lines.lines
     findings = [(line.name, finding) for line in chosen for finding in lint_line(home, line)]

@@ -17,7 +17,7 @@ from ..queue.proof import Proof, proof_tree, prove
 from ..queue.target import Report, inspect
 from ..queue.wheels import fetch_wheel
 from ..serving.nvcc.toolchain import describe_toolchain
-from ._options import Wanted, add_selection, parser, wanted
+from ._options import Wanted, add_selection, given, parser, wanted
 from ._show import as_json, show_target
 from ._targets import named_folders, one_line, reading, reports
 
@@ -37,13 +37,14 @@ def main(argv: list[str] | None = None) -> int:
     made = parser("verify", WHAT, EXAMPLES)
     add_selection(made)
     made.add_argument(
-        "--red-green", nargs="*", metavar="SLUG",
+        "--red-green", type=given, nargs="*", metavar="SLUG",
         help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
     )  # fmt: skip
     made.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
     options = made.parse_args(argv)
     asked = wanted(options)
     if options.red_green is not None and (options.through or options.without):
+        # why: green is a claim about the whole series, red about one patch
         raise UsageError("--red-green proves patches of the whole series.", "Name the slugs: --red-green SLUG.")
     if options.red_green is not None:
         return _red_green(asked, options)
@@ -77,6 +78,7 @@ def _proofs(asked: Wanted, pins: Sequence[Pin], slugs: Sequence[str], jobs: int)
     known = {slug for series in every for slug in series.slugs}
     unknown = [slug for slug in slugs if slug not in known]
     if unknown:
+        # why: a slug that is passed over would look proved
         raise UsageError(f"The line has no patch {', '.join(unknown)}.", f"Its patches are {', '.join(sorted(known))}.")
     found: dict[str, Proof] = {}
     for series in every:

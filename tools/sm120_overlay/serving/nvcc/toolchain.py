@@ -64,6 +64,7 @@ def find_toolchain() -> Toolchain:
     nvcc = _installed("nvcc", COMPILER_PACKAGES) / "bin" / "nvcc"
     version = _version(nvcc)
     if version is None:
+        # why: a damaged download or another kind of machine; a failing compiler is no red test
         raise Missing(
             f"The nvcc installed at {nvcc} does not run.",
             f"Delete {nvcc.parents[3]} and try again, or set CUDA_HOME to a CUDA toolkit of 12.8 or newer.",
@@ -127,6 +128,7 @@ def _host_compiler() -> str:
     try:
         done = subprocess.run([name, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
+        # why: nvcc calls it for everything but the kernels
         raise Missing(
             f"nvcc needs a host C++ compiler and {name} does not run: {error}.",
             "Install g++, or name another compiler in NVCC_CCBIN.",
@@ -152,6 +154,7 @@ def _install(packages: Sequence[str], folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "install", *options, *packages]
     done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
+        # why: the packages come from the user's index, which may not have them
         raise Missing(
             f"pip could not install {', '.join(packages)}: {done.stderr.strip()[-400:]}",
             "Give this machine a package index, or set CUDA_HOME to a CUDA toolkit of 12.8 or newer.",

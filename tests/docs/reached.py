@@ -1,0 +1,80 @@
+"""A plugin of the whole suite that notes which refusals of the package are made: here, and in processes forked off.
+
+A process that is started anew (`python tools/apply.py …`) is not heard.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .errors import BASE, CARRIERS, Refusal, catalogue
+from .source import ROOT, modules
+
+LAST = "test_every_refusal_is_reached"
+_notes = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the tests run; a forked child writes at the same place
+_left_out: list[str] = []
+
+
+def listen() -> None:
+    """From here on every refusal that is made leaves a note."""
+    modules()  # the source as it is now: an editor may change it before the end
+    for name in (BASE, *CARRIERS):
+        kind = getattr(import_module(f"sm120_overlay.{_home_of(name)}"), name)
+        kind.__init__ = _noting(kind.__init__)
+
+
+def _home_of(kind: str) -> str:
+    return next(name for name, module in modules().items() if any(f"class {kind}(" in line for line in module.lines))
+
+
+def _noting(made: Callable[..., None]) -> Callable[..., None]:
+    @wraps(made)
+    def noted(self: BaseException, *arguments: Any) -> None:
+        frame = sys._getframe(1)
+        with suppress(OSError):  # a test may have taken the room for it away
+            os.write(_notes.fileno(), f"{frame.f_code.co_filename}:{frame.f_lineno}\n".encode())
+        made(self, *arguments)
+
+    return noted
+
+
+def unreached() -> list[Refusal]:
+    """The refusals that no test has met so far."""
+    size = os.fstat(_notes.fileno()).st_size
+    notes = {line.rpartition(":")[::2] for line in os.pread(_notes.fileno(), size, 0).decode().splitlines()}
+    places = {(Path(file).resolve(), int(line)) for file, line in notes}
+    return [refusal for refusal in catalogue() if not any(_is_at(refusal, *place) for place in places)]
+
+
+def _is_at(refusal: Refusal, file: Path, line: int) -> bool:
+    return refusal.line <= line <= refusal.end and file == modules()[refusal.module].file
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Remembers that the user chose among the tests."""
+    _left_out.extend(item.nodeid for item in items)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The test that looks back at all others runs after them."""
+    items.sort(key=lambda item: item.name == LAST)
+
+
+def missing_part(session: pytest.Session) -> str | None:
+    """Why this session cannot say that a refusal is reached by no test; None where it is the whole suite."""
+    if hasattr(session.config, "workerinput"):
+        return "the tests are spread over several processes, of which this one sees a part"
+    if _left_out or any("::" in argument for argument in session.config.args):
+        return "only some of the tests were chosen"
+    absent = {*(ROOT / "tests").rglob("test_*.py")} - {item.path for item in session.items}
+    return f"{min(absent).relative_to(ROOT)} is not part of this session" if absent else None

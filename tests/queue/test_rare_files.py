@@ -1,0 +1,86 @@
+"""Files that few users meet: pins and patches that are wrong in rare ways, mails and files that git cannot read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sm120_overlay.errors import Missing
+from sm120_overlay.queue.git import GitError
+from sm120_overlay.queue.merge import merge
+from sm120_overlay.queue.transaction import Workplace, Write, transact
+
+from .scenes import ask
+from .test_rare import error
+from .toy import Toy, git
+
+PINS = {
+    "a line's name": ("[line.v1", '[line."v 1"', "expected a name of letters, digits"),
+    "a line of nothing": ('default = "v1"', 'default = "v1"\n[line.v2.joint]\ntorch = "1"', "at least one upstream"),
+    "one place for two": ('"include/" = "gear/data/include/"', '"include/" = "gear/data/csrc/"', "expected one place"),
+    "a path outside": ('excluded = ["gear/data/"]', 'excluded = ["../gear"]', "expected plain paths inside the tree"),
+}
+
+
+@pytest.mark.parametrize(("text", "instead", "said"), PINS.values(), ids=PINS)
+def test_pins_that_are_wrong_are_refused_with_their_line(toy: Toy, text: str, instead: str, said: str) -> None:
+    pins = toy.home.pins.read_text()
+    assert text in pins
+    toy.home.pins.write_text(pins.replace(text, instead))
+    for verb in ("status", "lint"):
+        code, what = error(verb)
+        assert code == 2
+        assert what.startswith(f"{toy.home.pins}:")
+        assert said in what
+
+
+def test_a_patch_that_changes_a_file_twice_is_refused_with_the_line_of_the_second(toy: Toy) -> None:
+    file = toy.home.patches("v1", "toy") / "right-answer.patch"
+    text = file.read_text()
+    section = text[text.index("diff --git ") :]
+    file.write_text(text.rstrip("\n") + "\n" + section)
+    line = text.count("\n") + 1
+    code, what = error("status", toy.clone())
+    assert (code, what) == (2, f"{file}:{line}: expected one section for each file, found a second one of "
+                               "python/toy/core.py.")  # fmt: skip
+
+
+def test_a_machine_without_memory_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("sm120_overlay.cli.import_module", lambda name: SimpleNamespace(main=fail))
+    code, what = error("lint")
+    assert code == 4
+    assert "memory" in what
+
+
+def test_a_binary_file_is_not_merged() -> None:
+    with pytest.raises(GitError, match="git merge-file failed"):
+        merge(b"a\0b\n", b"a\0c\n", b"a\0d\n")
+
+
+def test_a_closed_standard_input_is_no_change_to_adopt(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = toy.clone()
+    assert ask("apply", clone).code == 0
+    before = git(clone, "log", "--all", "--format=%H")
+    monkeypatch.setattr(sys, "stdin", None)
+    assert error("adopt", "-", clone) == (2, "-: standard input is closed.")
+    assert git(clone, "log", "--all", "--format=%H") == before
+
+
+def test_what_cannot_be_undone_at_once_is_kept_and_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before")
+    place = Workplace(tmp_path / "git" / "ours", tmp_path)
+    place.folder.parent.mkdir()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "elsewhere")
+
+    with pytest.raises(Missing, match=r"half done .* and it cannot be undone now"):
+        transact(place, [Write("file", b"before", b"after")], {}, full, full)
+    assert place.journal.is_file()
+    assert (place.folder / "before" / "0").read_bytes() == b"before"
