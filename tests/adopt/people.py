@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sm120_overlay.queue.adopt import File, Ground, Placed, place_foreign
+from sm120_overlay.queue.fitting import File, Ground, Placed, place_foreign
 from sm120_overlay.queue.foreign import Foreign, parse_foreign
+from sm120_overlay.queue.located import locate
 from sm120_overlay.queue.paths import Spot
 from sm120_overlay.queue.pins import Pin, Wheel
 
@@ -98,11 +99,13 @@ def put(data: bytes, before: Mapping[str, bytes], others: Mapping[str, bytes] | 
     ground = Ground(
         PIN,
         lambda path: File("100644", before.get(path)),
+        lambda path: File("100644", before.get(path)),
         lambda path: None,
         before.get,
         lambda prefix: (blob for name, blob in named.items() if name.startswith(prefix)),
     )
-    return tuple(one for found in parse(data) for one in place_foreign(found, ground))
+    located = locate(PIN, parse(data), lambda path: path in before)
+    return tuple(one for found in located for one in place_foreign(found, ground))
 
 
 def after(placed: tuple[Placed, ...], before: Mapping[str, bytes]) -> dict[str, bytes]:

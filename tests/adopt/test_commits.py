@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sm120_overlay.cli import main
-from sm120_overlay.queue.marked import marks, slug_of, unfinished_message
+from sm120_overlay.queue.unfinished import marks, slug_of, unfinished_message
 
 from ..queue.cuts import cut_at
 from ..queue.scenes import ask, snapshot
@@ -101,7 +101,7 @@ def test_a_split_change_is_a_patch_for_each_folder_and_all_of_it(
     assert git(ours, "rev-parse", "HEAD^{tree}") == git(whole, "rev-parse", "HEAD^{tree}")
     assert git(ours, "rev-list", "--count", "HEAD~3..HEAD").strip() == "3"
     git(whole, "reset", "-q", "--hard", "HEAD~1")
-    assert [patch["slug"] for patch in adopt(diff, whole, "--split", "1").targets["toy"]["patches"]] == [
+    assert [patch["slug"] for patch in adopt(diff, whole, "--split", "--depth", "1").targets["toy"]["patches"]] == [
         "their-fix-a", "their-fix-toy",
     ]  # fmt: skip
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sm120_overlay.errors import UsageError
-from sm120_overlay.queue.adopt import PLACED, How
 from sm120_overlay.queue.blobs import blob_id
+from sm120_overlay.queue.fitting import PLACED, How
 
 from ..queue.toy import git, git_bytes, write
 from .people import parse, put
@@ -195,7 +195,7 @@ TWICE = LINES + LINES
     (b"@@ -4,3 +4,4 @@\n line 4\n line 5\n line 6\n+new\n", "more than one place"),
     (b"@@ -4,0 +5 @@\n+new\n", "no line to know its place by"),
     (b"@@ -5,3 +5,4 @@\n line 4\n line 5\n line 6\n+new\n", "does not fit"),
-    (b"@@ -39,2 +39,3 @@\n line 39\n line 40\n+new\n\\ No newline at end of file\n", "ends the file in its middle"),
+    (b"@@ -39,2 +39,3 @@\n line 39\n line 40\n+new\n\\ No newline at end of file\n", "is at the end of its file"),
 ])  # fmt: skip
 def test_a_hunk_without_blobs_goes_where_only_it_can_stand_or_nowhere(hunk: bytes, said: str) -> None:
     text = LINES + b"x\n" if "middle" in said else TWICE

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sm120_overlay.queue.adopt import How
 from sm120_overlay.queue.diff import unquote
+from sm120_overlay.queue.fitting import How
 
 from ..queue.toy import git, git_bytes, write
 from .people import after, parse, put

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sm120_overlay.errors import UsageError
-from sm120_overlay.queue.adopt import PLACED, How, Placed
 from sm120_overlay.queue.blobs import blob_id
+from sm120_overlay.queue.fitting import PLACED, How, Placed
 from sm120_overlay.queue.foreign import parse_foreign
 from sm120_overlay.queue.paths import Spot, is_plain
 

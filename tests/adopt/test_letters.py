@@ -180,7 +180,7 @@ def odd_revisions(stranger: Stranger) -> dict[str, str]:
     git(stranger.path, "tag", "merge")
     git(stranger.path, "commit", "-q", "--allow-empty", "-m", "empty")
     return {
-        "merge": "merge", base: "first commit", "HEAD..HEAD": "none of these", "nowhere": "none of these",
+        "merge": "merge", base: "first commit", "HEAD..HEAD": "found none", "nowhere": "none of these",
         f"{base}...side": "none of these", "merge..HEAD": "changes no file", f"{base}..HEAD": "merge",
         "^main": "none of these", f"{base}:{BARE}": "none of these",
     }  # fmt: skip

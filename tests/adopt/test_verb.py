@@ -41,15 +41,17 @@ def test_the_fresh_checkout_is_chosen_by_the_files_of_the_change(fresh: Path, st
     Path("b.patch").write_bytes(gear.diff({"csrc/kernel.cu": GEAR["csrc/kernel.cu"] + "// more\n"}))
     answer = adopt("b.patch")
     assert (answer.code, answer.said["targets"][0]["path"]) == (0, str(fresh / "gear"))
-    assert adopt("b.patch", "--only", "toy").code == 1
+    answer = adopt("b.patch", "--only", "toy")
+    assert answer.code == 2
+    assert "none of its files belongs to build/v1/toy" in answer.err
 
 
 def test_where_both_could_be_meant_the_checkout_must_be_named(fresh: Path, stranger: Stranger) -> None:
     Path("readme.patch").write_bytes(stranger.diff({"README.md": "x\n"}))
-    for change in ("readme.patch", "main"):
+    for change, said in (("readme.patch", "none of its files belongs to"), ("main", "as a commit it may be of")):
         answer = adopt(change)
         assert answer.code == 2
-        assert "Name the checkout" in answer.err
+        assert said in answer.err
     assert adopt("readme.patch", fresh / "toy").code == 1
 
 
@@ -102,13 +104,13 @@ def test_wrong_calls_are_said_in_a_sentence(ours: Path, saved: Save, stranger: S
         (ours, ours): "found a folder",
         ("nowhere.patch", ours): "found none of these",
         (diff, ours, ours.parent / "other"): "Two checkouts",
-        (diff, ours, "--slug", "!!!"): "expected words",
-        (diff, ours, "--split", "0"): "at least 1",
+        (diff, ours, "--slug", "!!!"): "expected lower-case words",
+        (diff, ours, "--split", "--depth", "0"): "at least 1",
         (diff, ours, "--leave-out", "*.rs"): "fits no file",
         (diff, ours, "--leave-out", "*"): "Every file",
-        (diff, ours, "--history", ours.parent / "none"): "no folder",
-        ("HEAD~1", ours, "--from", ours.parent): "none of these",
-        ("HEAD", ours, "--from", ours.parent / "none"): "does not exist",
+        (diff, ours, "--history", ours.parent / "none"): "expected a git repository",
+        ("HEAD~1", ours, "--from", ours.parent): "expected a git repository",
+        ("HEAD", ours, "--from", ours.parent / "none"): "expected a git repository",
     }
     for call, said in calls.items():
         answer = adopt(*call)
@@ -151,7 +153,7 @@ def locked(ours: Path) -> None:
 
 WAYS = {
     "HEAD is not at the pin or on the series' branch": (on_main, "HEAD is on main"),
-    "a detached HEAD": (detached, "detached HEAD"),
+    "a detached HEAD": (detached, "HEAD is detached"),
     "a touched file was edited": (dirty, BARE),
     "a touched file was edited, and staged": (staged, BARE),
     "a new file is there, ignored": (in_the_way, NEW),
@@ -236,5 +238,5 @@ def test_a_person_reads_what_it_was_made_on_and_what_to_do_next(
     stranger.commit({RUN: "elsewhere\n"})
     assert main(["adopt", str(saved(stranger.diff({RUN: "x\n"}))), str(ours)]) == 1
     said = capsys.readouterr().out
-    assert "made on nothing that is at hand; 1 files: 1 unknown" in said
+    assert "made on nothing that is at hand; 1 file: 1 unknown" in said
     assert "--history" in said

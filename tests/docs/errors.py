@@ -32,8 +32,8 @@ AREAS = {
     "Interrupted runs, and files in the way": ("queue.transaction",),
     "Export": ("verbs.export", "queue.export"),
     "Adopt": (
-        "verbs.adopt", "queue.adopt", "queue.adoption", "queue.foreign", "queue.letter", "queue.bases", "queue.merge",
-        "queue.marked",
+        "verbs.adopt", "queue.fitting", "queue.adoption", "queue.foreign", "queue.letter", "queue.bases", "queue.merge",
+        "queue.unfinished",
     ),
     "Proofs": ("queue.proof", "queue.trial", "serving.flashinfer", "serving.rig"),
     "The machine": ("queue.git", "queue.home", "serving.nvcc"),

@@ -5,37 +5,45 @@ The commits carry the user's own name as committer, so that `apply` never takes 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatch
+from itertools import groupby
+from pathlib import Path
 
 from ..errors import Refused, UsageError
-from .adopt import HANDED_OFF, PLACED, File, Ground, How, Placed, changed_files, groups, place_foreign, wanted_blobs
 from .bases import Base, Known, blobs_named, find_base
 from .blobs import blob_id
 from .build import COMMITTER, Said, build_on
 from .checkout import Checkout
-from .foreign import Foreign, candidates, located, parse_foreign
-from .git import Repository, attempt, diff_trees, read_objects, tree_entries
-from .letter import Letter, letter_of_commit
+from .fitting import HANDED_OFF, PLACED, File, Ground, How, Placed, changed_files, groups, place_foreign, wanted_blobs
+from .foreign import Foreign, parse_foreign
+from .git import Change, Repository, attempt, diff_trees, objects_alone, read_objects, run, tree_entries
+from .letter import OVERLAY_BLOB, Letter, letter_of_commit
+from .located import locate, names, readings, suffixes
 from .mail import parse_trailers
-from .marked import slug_of, unfinished_message
 from .paths import Spot, shown
+from .unfinished import slug_of, unfinished_message
 
 ADOPTER = "SM120 Overlay adopt <adopt@sm120-overlay.invalid>"  # where git knows no name of the user's
 
 
 @dataclass(frozen=True)
 class Wish:
-    """How the user wants it: the name of the patch, the depth to split at (None: one patch), what to leave out."""
+    """How the user wants it: the name of the patch, the depth to split at (None: one patch), what to leave out.
+
+    `taken` are the slugs of the line.
+    """
 
     slug: str | None = None
     split: int | None = None
     leave_out: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,15 +96,58 @@ def plan(
     found: list[Adopted] = []
     for letter, foreign in read:
         kept = [one for one in foreign if not _left_out(one, wish.leave_out)]
-        parents = [Known(repo, letter.parent) for repo in histories if letter.parent]
         _load(branch, kept)
+        kept = _carried(letter, locate(checkout.pin, kept, lambda path: branch.files[path].data is not None))
+        parents = [Known(repo, letter.parent) for repo in histories if letter.parent]
         base = _base(branch, kept, [*known, *parents], histories)
         known = [*known, base.known] if base else known
-        ground = _ground(branch, base, histories)
-        files = tuple(placed for one in kept for placed in _taken(branch, place_foreign(one, ground)))
-        out = tuple(one.name for one in foreign if one not in kept)
-        found += _adopted(checkout, letter, base, files, out, wish, [one.slug for one in found])
+        files = _placed_all(branch, kept, _ground(branch, base, histories))
+        out = tuple(one.name for one in foreign if _left_out(one, wish.leave_out))
+        _check_overlays(branch, letter, files, wish)
+        found += _adopted(branch, letter, base, files, out, wish, [one.slug for one in found])
     return tuple(found)
+
+
+def _placed_all(branch: _Branch, foreign: Sequence[Foreign], ground: Ground) -> tuple[Placed, ...]:
+    """Every file, one after the other: a second part about one file goes onto what the first made of it."""
+    found: list[Placed] = []
+    for one in foreign:
+        placed = place_foreign(one, ground)
+        for file in placed:
+            if file.how in PLACED:
+                branch.files[file.path] = file.after
+            for data in (file.theirs.data, file.after.data):
+                if data is not None:
+                    branch.made[blob_id(data)] = data
+        found += placed
+    return tuple(found)
+
+
+def _carried(letter: Letter, foreign: Sequence[Foreign]) -> list[Foreign]:
+    """The files, with what is wrong with some of them in this very letter."""
+    moved = {one.source for one in foreign if one.source and one.path and one.source != one.path and not one.kept}
+    found = []
+    for one in foreign:
+        if one.path in moved or (one.source in moved and one.source == one.path):
+            one = replace(one, problem="is moved away and comes anew in one diff: make it with git diff --no-renames")  # noqa: PLW2901
+        elif one.source is None and not one.new and letter.ends_changed:
+            said = "names no blob, and every line of the diff ends in CR LF: which line ends it has is not certain"
+            one = replace(one, problem=said)  # noqa: PLW2901
+        found.append(one)
+    return found
+
+
+def _check_overlays(branch: _Branch, letter: Letter, files: Sequence[Placed], wish: Wish) -> None:
+    """An overlay file that a patch of ours names comes with it, or is there."""
+    created = {one.path for one in files}
+    for path in letter.overlays:
+        out = any(fnmatch(path, glob) for glob in wish.leave_out)
+        if path not in created and not out and not tree_entries(branch.checkout.repo, branch.checkout.head, [path]):
+            # why: a patch file has no overlay files in it, and the patch without them is another one
+            raise Refused(
+                f"{letter.name}: it brings the overlay file {shown(path)}, which a patch file does not hold.",
+                "Adopt the commit itself (COMMIT --from CLONE), or leave that file out (--leave-out).",
+            )
 
 
 def _spot(letter: Letter) -> Spot:
@@ -106,11 +157,11 @@ def _spot(letter: Letter) -> Spot:
 def _overlays(checkout: Checkout) -> frozenset[str]:
     """The overlay files of the series on the branch."""
     values = (value for commit in checkout.commits for key, value in parse_trailers(commit.message) if key == "Overlay")
-    return frozenset(re.sub(r" [0-9a-f]{40}$", "", value) for value in values)
+    return frozenset(OVERLAY_BLOB.sub("", value) for value in values)
 
 
 def _left_out(foreign: Foreign, globs: Sequence[str]) -> bool:
-    return any(fnmatch(name, glob) for glob in globs for name in candidates(foreign, foreign.name))
+    return any(fnmatch(name, glob) for glob in globs for name in suffixes(foreign, foreign.name))
 
 
 def _check_left(wish: Wish, foreign: Sequence[Foreign]) -> None:
@@ -128,7 +179,7 @@ def _base(
     branch: _Branch, foreign: Sequence[Foreign], known: Sequence[Known], histories: Sequence[Repository]
 ) -> Base | None:
     """The commit a letter was made on, as far as it was not made on what a letter before it made."""
-    wanted = wanted_blobs(branch.checkout.pin, foreign)
+    wanted = wanted_blobs(foreign)
     asked = {
         path: old for path, old in wanted.items() if not (old and any(blob.startswith(old) for blob in branch.made))
     }
@@ -136,10 +187,10 @@ def _base(
 
 
 def _load(branch: _Branch, foreign: Sequence[Foreign]) -> None:
-    """The files of the branch that a letter touches."""
+    """The files of the branch that a letter may touch."""
     repo, head, pin = branch.checkout.repo, branch.checkout.head, branch.checkout.pin
-    paths = {located(pin, one, name) for one in foreign for name in (one.source, one.path) if name}
-    new = sorted(path for path in paths if path and path not in branch.files)
+    paths = {path for one in foreign for name in names(one) for path in readings(pin, one, name) if path}
+    new = sorted(paths - branch.files.keys())
     entries = tree_entries(repo, head, new) if new else {}
     read = read_objects(repo, [entry.blob for entry in entries.values()])
     lost = next((path for path, entry in entries.items() if read[entry.blob] is None), None)
@@ -166,7 +217,10 @@ def _ground(branch: _Branch, base: Base | None, histories: Sequence[Repository])
     def now(path: str) -> File:
         return branch.files.get(path, File())
 
-    return Ground(branch.checkout.pin, now, based.get, at_pin, named, branch.overlays)
+    before = dict(branch.files)
+    return Ground(
+        branch.checkout.pin, now, lambda path: before.get(path, File()), based.get, at_pin, named, branch.overlays
+    )
 
 
 def _contents(repo: Repository, names: Mapping[str, str]) -> dict[str, bytes | None]:
@@ -176,57 +230,82 @@ def _contents(repo: Repository, names: Mapping[str, str]) -> dict[str, bytes | N
     return {path: one.data if one and one.kind == "blob" else None for path, one in found.items()}
 
 
-def _taken(branch: _Branch, placed: Sequence[Placed]) -> Sequence[Placed]:
-    """The same files; the branch goes on with them."""
-    for one in placed:
-        if one.how in PLACED:
-            branch.files[one.path] = one.after
-        for data in (one.theirs.data, one.after.data):
-            if data is not None:
-                branch.made[blob_id(data)] = data
-    return placed
-
-
 def _adopted(
-    checkout: Checkout, letter: Letter, base: Base | None, files: tuple[Placed, ...], out: tuple[str, ...], wish: Wish,
+    branch: _Branch, letter: Letter, base: Base | None, files: tuple[Placed, ...], out: tuple[str, ...], wish: Wish,
     taken: Sequence[str],
 ) -> Iterator[Adopted]:  # fmt: skip
     """The patches that a letter becomes: one, or one for each group of its files."""
-    parts = {"": files} if wish.split is None else groups(files, checkout.pin, wish.split)
-    own = [*taken, *(commit.slug or "" for commit in checkout.commits)]
+    parts = {"": files} if wish.split is None or not files else groups(files, branch.checkout.pin, wish.split)
+    own = [*taken, *wish.taken, *(commit.slug or "" for commit in branch.checkout.commits)]
     for name, part in parts.items():
         slug = slug_of(wish.slug or letter.slug or letter.subject or letter.stem, own, name)
         own.append(slug)
         subject = f"{letter.subject} ({name})" if letter.subject and name else letter.subject
-        message = unfinished_message(subject, letter.body, slug, _origin(letter, base, part, name))
+        brought = [path for path in letter.overlays if any(one.path == path and one.after.data for one in part)]
+        message = unfinished_message(subject, letter.body, slug, _origin(letter, base, part, name), brought)
         yield Adopted(slug, letter, base, part, message, out)
         out = ()
 
 
 def _origin(letter: Letter, base: Base | None, files: Sequence[Placed], group: str) -> str:
-    made = f"made on {base.name} ({base.known.commit[:12]})" if base else "which names no commit that it was made on"
+    made = "which names no commit that it was made on"
+    if base:
+        made = f"{'made on' if base.whole else 'made on no one commit; most of it on'} {base.described}"
     part = f"The part in {group} of {shown(letter.title)}" if group else f"Adopted from {shown(letter.title)}"
     merged = [shown(one.path.rpartition("/")[2]) for one in files if one.how in (How.CLEAN, How.MOVED)]
-    return f"{part},\n{made}." + (f"\nMerged, to be reviewed: {', '.join(merged)}." if merged else "")
+    said = [f"{part},\n{made}."]
+    said += [f"Merged, to be reviewed: {', '.join(merged)}."] if merged else []
+    said += ["Its date could not be read."] if letter.date and _read_date(letter.date) is None else []
+    return "\n".join(said)
 
 
 def commit_all(repo: Repository, checkout: Checkout, adopted: Sequence[Adopted]) -> tuple[Adopted, ...]:
-    """The patches as commits on the branch's tip, as objects of `repo`; merged files are looked at once more."""
+    """The patches as commits on the branch's tip, as objects of `repo`; merged files are looked at once more.
+
+    Raises:
+        Refused: a new file would take another one's place, or be imported in its place.
+    """
     tip, found = checkout.head, []
     for one in adopted:
-        changed = changed_files(one.files)
-        if changed:
-            before, tip = tip, build_on(repo, tip, _said(checkout.repo, one), changed)
-            _check_nothing_else(repo, before, tip, changed)
-            found.append(replace(one, commit=tip, files=tuple(_reviewed(repo, before, tip, one))))
+        made = _committed(repo, tip, _said(checkout.repo, one), changed_files(one.files))
+        if made is None:
+            files = (replace(file, how=How.ABSORBED, why=file.why or "changes nothing") for file in one.files)
+            found.append(replace(one, files=tuple(files)))
         else:
-            found.append(one)
+            found.append(replace(one, commit=made, files=tuple(_reviewed(repo, tip, made, one))))
+            tip = made
     return tuple(found)
 
 
-def _check_nothing_else(repo: Repository, before: str, tip: str, changed: Mapping[str, object]) -> None:
+def _committed(repo: Repository, parent: str, said: Said, files: Mapping[str, tuple[str, bytes | None]]) -> str | None:
+    """A commit of these files, None where they change nothing."""
+    made = build_on(repo, parent, said, files) if files else parent
+    changes = diff_trees(repo, parent, made) if files else ()
+    _check_nothing_else(changes, files)
+    _check_imported(repo, made, [change.path for change in changes if change.old is None])
+    return made if changes else None
+
+
+def _check_imported(repo: Repository, tip: str, created: Sequence[str]) -> None:
+    """No new file is a package beside a module of its name: Python would import the package, and never the module."""
+    twins = {_twin(path): path for path in created if path.endswith(".py")}
+    for twin in tree_entries(repo, tip, twins) if twins else ():
+        # why: the patched module would have no effect, and every check of its bytes would say yes
+        raise Refused(
+            f"{shown(twins[twin])} is new, and {shown(twin)} is there: Python imports the package of the two.",
+            "Leave it out (--leave-out), or give it another name.",
+        )
+
+
+def _twin(path: str) -> str:
+    """The module of a package's name, or the package of a module's."""
+    package = path.removesuffix("/__init__.py")
+    return f"{package}.py" if package != path else path.removesuffix(".py") + "/__init__.py"
+
+
+def _check_nothing_else(changes: Sequence[Change], asked: Mapping[str, object]) -> None:
     """A file takes no other's place: a folder's, or that of a file which would become a folder."""
-    lost = next((change.path for change in diff_trees(repo, before, tip) if change.path not in changed), None)
+    lost = next((change.path for change in changes if change.path not in asked), None)
     if lost:
         # why: git cannot hold a file and a folder of one name, and neither can a disk
         raise Refused(
@@ -251,24 +330,51 @@ def _user(repo: Repository) -> str:
 
 def _date(said: str) -> str:
     """A date as git writes it: the letter's own, else now."""
-    when = datetime.now(timezone.utc)
-    with suppress(ValueError, TypeError):
-        read = parsedate_to_datetime(said)
-        when = read if 1970 < read.year < 2100 else when  # git dates nothing else
+    when = _read_date(said) or datetime.now(timezone.utc)
     when = when if when.tzinfo else when.replace(tzinfo=timezone.utc)
     return f"{when:%a}, {when.day} {when:%b %Y %H:%M:%S %z}"
 
 
+def _read_date(said: str) -> datetime | None:
+    """A mail's date, where it is one that git can hold."""
+    with suppress(ValueError, TypeError, OverflowError):
+        when = parsedate_to_datetime(said)
+        return when if 1970 < when.year < 2100 else None
+    return None
+
+
 def _reviewed(repo: Repository, before: str, commit: str, adopted: Adopted) -> Iterator[Placed]:
-    """The files, as moved those whose hunks now stand in another function than the diff said."""
-    there: dict[str, frozenset[str]] = {}
+    """The files, as moved those whose hunks now stand in other functions than the diff said, or in another order."""
+    there: dict[str, list[str]] = {}
     if any(one.how is How.CLEAN for one in adopted.files):
-        foreign = parse_foreign(Spot(commit), letter_of_commit(repo, commit, before).diff)
-        there = {one.name: frozenset(hunk.section for hunk in one.hunks) for one in foreign}
+        with objects_alone(_objects_of(repo)) as bare:  # a clone's attributes have no say in what a function is
+            foreign = parse_foreign(Spot(commit), letter_of_commit(bare, commit, before).diff)
+        there = {one.name: _run_of(hunk.section for hunk in one.hunks) for one in foreign}
     for one in adopted.files:
-        other = there.get(one.path, frozenset()) - one.sections - {""} if one.sections else frozenset()
-        moved = one.how is How.CLEAN and other
-        yield replace(one, how=How.MOVED, why=f"merged, now in {_readable(min(other))!r}") if moved else one
+        said, now = _run_of(one.sections), there.get(one.path, [])
+        if one.how is How.CLEAN and any(said) and not _in_order(now, said):
+            other = next((name for name in now if name not in said), now[0] if now else "")
+            yield replace(one, how=How.MOVED, why=f"merged, now in {_readable(other)!r}")
+        else:
+            yield one
+
+
+def _in_order(some: Sequence[str], every: Sequence[str]) -> bool:
+    """Whether all of `some` come in `every`, in that order (a hunk may be there already, and so be left out)."""
+    left = iter(every)
+    return all(name in left for name in some)
+
+
+def _run_of(sections: Iterable[str]) -> list[str]:
+    """Functions in the order of the hunks, each once for hunks that follow each other."""
+    return [name for name, _ in groupby(section.strip() for section in sections)]
+
+
+def _objects_of(repo: Repository) -> Path:
+    """The folder that `objects` of a repository lies in."""
+    return repo.path / os.fsdecode(run(repo, "rev-parse", "--git-path", "objects")).removesuffix("\n").removesuffix(
+        "objects"
+    )
 
 
 def _readable(section: str) -> str:
@@ -278,15 +384,18 @@ def _readable(section: str) -> str:
 def hand_off(repo: Repository, checkout: Checkout, adopted: Sequence[Adopted]) -> tuple[str, str]:
     """The patches as commits on their own bases, for git to cherry-pick: the commit before the first, and the last.
 
-    The one before holds the branch's tip, but the touched files as the patches were made on them.
+    The one before holds the branch's files, but the touched ones as the patches were made on them; it has no parent, so
+    that a `git merge` of it is refused and cannot take the series back.
     """
     bases: dict[str, tuple[str, bytes | None]] = {}
     for one in (file for patch in adopted for file in patch.files):
         bases.setdefault(one.path, (one.base.mode, one.base.data))
-    names = " and ".join(sorted({patch.base.name for patch in adopted if patch.base}))
-    said = Said(ADOPTER, ADOPTER, _date(""), f"What {adopted[0].letter.title} touches, as it is in {names}\n")
-    before = tip = build_on(repo, checkout.head, said, bases)
+    names_of = " and ".join(sorted({patch.base.name for patch in adopted if patch.base and patch.base.whole}))
+    where = f", as it is in {names_of}" if names_of else ", as it was made on"
+    said = Said(ADOPTER, ADOPTER, _date(""), f"What {adopted[0].letter.title} touches{where}\n")
+    before = tip = build_on(repo, checkout.head, said, bases, apart=True)
+    _check_nothing_else(diff_trees(repo, checkout.head, before), bases)
     for patch in adopted:
         files = {one.path: (one.theirs.mode, one.theirs.data) for one in patch.files}
-        tip = build_on(repo, tip, _said(checkout.repo, patch), files)
+        tip = _committed(repo, tip, _said(checkout.repo, patch), files) or tip
     return before, tip

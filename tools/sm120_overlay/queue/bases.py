@@ -51,6 +51,12 @@ class Base:
         return self.known.name
 
     @property
+    def described(self) -> str:
+        """Its name and its commit, once where they are one."""
+        short = self.known.commit[:12]
+        return self.name if short in self.name else f"{self.name} ({short})"
+
+    @property
     def whole(self) -> bool:
         """Whether every file fits."""
         return len(self.fitting) == self.asked
@@ -113,8 +119,14 @@ def _releases(repo: Repository, _wanted: Mapping[str, str | None], _best: Base |
 
 def _near(repo: Repository, wanted: Mapping[str, str | None], best: Base | None) -> dict[str, Known]:
     """Commits around the release that fits best: there the true base lies nearly always, and it takes no second."""
-    when = best.known.when if best else 0
-    return _introducing(repo, wanted, f"--since={when - NEAR_S}", f"--until={when + NEAR_S}") if when else {}
+    when = (best.known.when or _time(best.known)) if best else 0
+    near = (f"--since={when - NEAR_S}", f"--until={when + NEAR_S}")
+    return _introducing(repo, wanted, "--first-parent", *near) if when else {}
+
+
+def _time(known: Known) -> int:
+    """A commit's time in Unix seconds; 0 of a wheel's, which has none."""
+    return int(run(known.repo, "show", "--no-patch", "--format=%ct", known.commit).strip() or 0)
 
 
 def _everywhere(repo: Repository, wanted: Mapping[str, str | None], best: Base | None) -> dict[str, Known]:
@@ -124,11 +136,11 @@ def _everywhere(repo: Repository, wanted: Mapping[str, str | None], best: Base |
     return _introducing(repo, wanted) if there else {}
 
 
-def _introducing(repo: Repository, wanted: Mapping[str, str | None], *when: str) -> dict[str, Known]:
+def _introducing(repo: Repository, wanted: Mapping[str, str | None], *which: str) -> dict[str, Known]:
     """Tree → commit, of those that gave a touched file the blob that is wanted, newest first."""
     code, out, _ = attempt(
-        repo, "--literal-pathspecs", "log", "--branches", "--tags", "--remotes", "--first-parent", "-m", *RAW_FORM,
-        "--no-notes", "--no-decorate", "--no-color", "--no-show-signature", "--format=%x00%H %T", *when, "--", *wanted,
+        repo, "--literal-pathspecs", "log", "--branches", "--tags", "--remotes", "-m", *RAW_FORM, "--no-notes",
+        "--no-decorate", "--no-color", "--no-show-signature", "--format=%x00%H %T", *which, "--", *wanted,
     )  # fmt: skip
     found: dict[str, Known] = {}
     for record in out.decode("latin-1").split("\0")[1:] if code == 0 else ():

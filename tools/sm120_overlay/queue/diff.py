@@ -27,6 +27,11 @@ ESCAPED = {"a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r"
 NO_BLOB = "0" * 40
 ODD_MARKER = re.compile(r"^\\(?! No newline at end of file$).*$", re.MULTILINE)
 SPANS = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+# How git is asked for a diff in the one form that is read here: nothing that a user's settings decide.
+DIFF_FORM = (
+    "--no-renames", "--full-index", "--unified=3", "--diff-algorithm=myers", "--src-prefix=a/", "--dst-prefix=b/",
+    "--no-ext-diff", "--no-textconv", "--text", "--no-indent-heuristic", "--inter-hunk-context=0", "--no-color",
+)  # fmt: skip
 TODO = "Write patch files with tools/export.py; it gives git's exact form (--full-index --no-renames)."
 CARRIED = "Renames, mode changes, symlinks, submodules and binary patches cannot be carried. "
 

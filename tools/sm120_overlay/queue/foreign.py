@@ -16,7 +16,6 @@ from .blobs import blob_id
 from .diff import parse_hunks, unquote
 from .patch import Hunk
 from .paths import Spot, shown
-from .pins import Pin
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 INDEX = re.compile(r"index ([0-9a-f]{4,40})\.\.([0-9a-f]{4,40})(?: (\d{6}))?")
@@ -25,7 +24,9 @@ MOVE = re.compile(r"(rename|copy) (from|to) (.+)")
 ALIKE = re.compile(r"(dis)?similarity index (\d+%)")
 BINARY = re.compile(r"(Binary )?[Ff]iles .+ differ|GIT binary patch")
 # Lines of a diff's own between its hunks and the next file, and those that end a mail.
-BETWEEN = re.compile(r"(diff (?!--(git|cc|combined) )|Index: |={20,}|\s*$)")
+BETWEEN = re.compile(
+    r"(diff (?!--(git|cc|combined) )|Index: |={20,}|\s*$|(base-commit|prerequisite-patch-id): [0-9a-f]+$)"
+)
 SIGNATURE = re.compile(r"-- ?$")
 # What no prose has: a part of a diff whose beginning is lost, or a file that the diff only names.
 ORPHAN = re.compile(
@@ -33,9 +34,11 @@ ORPHAN = re.compile(
     r"|\+\+\+ \S+|Only in [^:]+: \S|Submodule \S+ [0-9a-f]{7,}|diff --(cc|combined) "
 )
 NO_FILE = re.compile(r"(1970-01-01|1969-12-31)[ T]")  # how diff -N dates a file that is not there
+MAIL = re.compile(r"From \S+ +\w{3} \w{3} ")  # how a mail begins in a file of mails
 PREFIX = re.compile(r"[abciow]/")  # git's, also with diff.mnemonicPrefix
 EMPTY = blob_id(b"")
 KINDS = {"120000": "is a symbolic link", "160000": "is a submodule"}
+CARRY = ", which no patch can carry"
 NULL = "/dev/null"
 TODO = "Make the diff again where the change was made (git diff, or git format-patch), or leave the file out."
 
@@ -115,6 +118,9 @@ def _begins(lines: list[str], at: int) -> bool:
 def _after_prose(spot: Spot, lines: list[str], at: int) -> int:
     """The next file, behind lines that are no part of a diff."""
     while at < len(lines) and not _begins(lines, at):
+        if MAIL.match(lines[at]):
+            # why: two mails are two patches; as one their authors and their order are lost
+            raise UsageError(f"{spot.down(at)}: found a mail inside a diff.", "Take out what stands before the mails.")
         if ORPHAN.match(lines[at]):
             _refuse_stray(spot, at, lines[at])
         at += 1
@@ -135,17 +141,23 @@ def _read(spot: Spot, lines: list[str], at: int, sections: list[_Open]) -> int:
         return _read_hunk(spot, lines, at, sections[-1])
     elif SIGNATURE.match(line):
         return _after_prose(spot, lines, at + 1)
-    elif not (_header(sections[-1], line) or BETWEEN.match(line) or sections[-1].binary):
+    elif not (_header(sections[-1], line) or BETWEEN.match(line) or _in_binary(sections[-1], line)):
         _refuse_stray(spot, at, line)
     return at + 1
+
+
+def _in_binary(section: _Open, line: str) -> bool:
+    """Whether it is a line of a binary patch: the file is refused, or left out, by name."""
+    return section.binary and not ORPHAN.match(line)
 
 
 def _refuse_stray(spot: Spot, at: int, line: str) -> None:
     here, found = spot.down(at), shown(line[:60])
     if line.startswith("Only in ") or BINARY.fullmatch(line):
-        # why: diff -r only mentions new files, so that the change would come without them
+        # why: diff -r only mentions new and binary files, so that the change would come without them
         raise UsageError(
-            f"{here}: {found!r}: the diff does not hold that file.", "Make it with diff -N, or without it."
+            f"{here}: {found!r}: the diff does not hold that file.",
+            "Make it with diff -N for new files, and -x '__pycache__' (or another pattern) to leave files out.",
         )
     if line.startswith(("@@@", "diff --c")):
         # why: it shows a merge against two sides at once, and goes on none of them
@@ -251,10 +263,10 @@ def _gone(modes: dict[str, str]) -> bool:
 def _problem(section: _Open) -> str:
     modes = section.modes
     if section.binary:
-        return "is binary"
+        return f"is binary{CARRY}"
     if "old" in modes and "new" in modes:
-        return f"changes its mode from {modes['old']} to {modes['new']}"
-    return next((KINDS[mode] for mode in modes.values() if mode in KINDS), "")
+        return f"changes its mode from {modes['old']} to {modes['new']}{CARRY}"
+    return next((KINDS[mode] + CARRY for mode in modes.values() if mode in KINDS), "")
 
 
 def _names(here: Spot, section: _Open) -> tuple[str | None, str | None]:
@@ -320,20 +332,3 @@ def _halves(both: str) -> tuple[str, str] | None:
         if old == new or (PREFIX.match(old) and PREFIX.match(new) and old[2:] == new[2:]):
             return old, new
     return None
-
-
-def located(pin: Pin, found: Foreign, name: str) -> str | None:
-    """The repository path that a foreign name means; None where no patch may touch it."""
-    for candidate in candidates(found, name):
-        if pin.installed_path(candidate) is not None:
-            return candidate
-        path = pin.repository_path(candidate)
-        if path is not None:
-            return path
-    return None
-
-
-def candidates(found: Foreign, name: str) -> tuple[str, ...]:
-    """What a name may mean: `diff -u` writes any folders before it, git none."""
-    parts = name.split("/")
-    return tuple("/".join(parts[start:]) for start in range(len(parts))) if found.plain else (name,)

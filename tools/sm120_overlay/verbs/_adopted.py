@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from .. import report
-from ..queue.adopt import PLACED, How, Placed
 from ..queue.adoption import Adopted
 from ..queue.bases import Base
 from ..queue.blobs import blob_of
 from ..queue.checkout import Checkout
+from ..queue.fitting import PLACED, How, Placed
 from ..queue.home import command
-from ..queue.marked import marks
 from ..queue.paths import shown
 from ..queue.sources import pinned_roots
+from ..queue.unfinished import marks
 from ._options import Wanted
 from ._show import short
 
@@ -52,7 +53,10 @@ def _show_one(checkout: Checkout, adopted: Adopted) -> None:
     said = ", ".join(f"{count} {how.value}" for how, count in counts.items() if count)
     telling = (one for one in adopted.files if one.how is not How.EXACT or one.why)
     rows = [(shown(one.path), one.how.value, shown(short(one.why))) for one in telling]
-    title = f"{adopted.slug}: {_made_on(checkout, adopted)}; {len(adopted.files)} files: {said or 'none'}"
+    number = len({one.path for one in adopted.files})
+    title = (
+        f"{adopted.slug}: {_made_on(checkout, adopted)}; {number} file{'' if number == 1 else 's'}: {said or 'none'}"
+    )
     if rows:
         report.show_table(title, ("file", "how", "why"), rows)
     else:
@@ -63,18 +67,23 @@ def _show_one(checkout: Checkout, adopted: Adopted) -> None:
 
 def _made_on(checkout: Checkout, adopted: Adopted) -> str:
     base = adopted.base
-    if base is None and any(one.how in (How.UNKNOWN, How.DAMAGED) for one in adopted.files):
-        return "made on nothing that is at hand"
     if base is None:
-        changed = any(one.base.data is not None for one in adopted.files)
-        return "made on what is there, or on a change before it" if changed else "made of new files"
+        return _made_nowhere(adopted)
     if not base.whole:
         return f"made on no one commit at hand; {base.name} fits best, {len(base.fitting)} of {base.asked} files"
     if _pinned(checkout, adopted):
         return f"made on the pin {base.name}"
-    if base.known.commit == checkout.head:
-        return f"made on {base.name}"
-    return f"made on {base.name} ({base.known.commit[:12]}), not on the pin {checkout.pin.tag}"
+    other = f", not on the pin {checkout.pin.tag}" if base.known.commit != checkout.head else ""
+    return f"made on {base.described}{other}"
+
+
+def _made_nowhere(adopted: Adopted) -> str:
+    if not adopted.files:
+        return "nothing of it is left"
+    if any(one.how in (How.UNKNOWN, How.DAMAGED) for one in adopted.files):
+        return "made on nothing that is at hand"
+    changed = any(one.base.data is not None for one in adopted.files)
+    return "made on the branch, or on no one commit that was found" if changed else "made of new files"
 
 
 def _pinned(checkout: Checkout, adopted: Adopted) -> bool:
@@ -83,7 +92,7 @@ def _pinned(checkout: Checkout, adopted: Adopted) -> bool:
 
 def _end(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None, dry_run: bool) -> list[str]:
     """What was done, and what a person does now."""
-    path, branch = checkout.repo.path, checkout.ours.removeprefix("refs/heads/")
+    path, branch = quote(str(checkout.repo.path)), checkout.ours.removeprefix("refs/heads/")
     if handed:
         first, name = handed
         if dry_run:
@@ -91,7 +100,9 @@ def _end(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str]
         return [
             f"Nothing was put on {branch}: there are conflicts. The patches lie on branch {name}, on their own base.",
             f"  → git -C {path} cherry-pick {first[:12]}..{name}",
-            f"    (solve, git add, git cherry-pick --continue), then git -C {path} branch -D {name}",
+            f"    (solve, git add, git cherry-pick --continue), then git -C {path} branch -D {name};",
+            f"    fill in what is marked TO-FILL ({_amending(checkout, len(adopted))}),",
+            f"    write the test that each names, then {command('export')} {path}",
         ]
     if not all(one.placed for one in adopted):
         wrong = {one.how for patch in adopted for one in patch.files}
@@ -104,15 +115,17 @@ def _end(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str]
 
 
 def _committed(checkout: Checkout, adopted: Sequence[Adopted]) -> list[str]:
-    path, branch = checkout.repo.path, checkout.ours.removeprefix("refs/heads/")
+    path, branch = quote(str(checkout.repo.path)), checkout.ours.removeprefix("refs/heads/")
     lines = [f"{one.slug}: commit {one.commit[:12]} on {branch}" for one in adopted if one.commit]
-    waiting = [one.slug for one in adopted if one.commit and marks(one.message)]
-    if waiting:
-        amend = "commit --amend" if len(waiting) == 1 else f"rebase -i {checkout.head[:12]}, with reword"
-        lines.append(f"next: fill in what is marked TO-FILL (git -C {path} {amend}), then {command('export')} {path}")
-    else:
-        lines.append(f"next: {command('export')} {path}")
-    return lines
+    waiting = sum(bool(one.commit and marks(one.message)) for one in adopted)
+    fill = f"fill in what is marked TO-FILL ({_amending(checkout, len(lines))}), " if waiting else ""
+    return [*lines, f"next: {fill}write the test that each names, then {command('export')} {path}"]
+
+
+def _amending(checkout: Checkout, patches: int) -> str:
+    """How the messages of that many last commits are amended."""
+    path = quote(str(checkout.repo.path))
+    return f"git -C {path} " + ("commit --amend" if patches == 1 else f"rebase -i {checkout.head[:12]}, with reword")
 
 
 def _as_json(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from .. import report
 from ..cache import cache_dir
@@ -15,11 +18,13 @@ from ..queue.adoption import Adopted, Wish, commit_all, hand_off, plan
 from ..queue.bases import Known
 from ..queue.checkout import Checkout
 from ..queue.clean import check_clean, check_finished
-from ..queue.foreign import located, parse_foreign
-from ..queue.git import Repository, diff_trees, objects_alone, set_refs, tip_of
+from ..queue.foreign import Foreign, parse_foreign
+from ..queue.git import Repository, diff_trees, is_repository, objects_alone, run, set_refs, tip_of
 from ..queue.home import command
 from ..queue.letter import Letter, letters_of, letters_of_commits
+from ..queue.located import readings
 from ..queue.move import write_changes
+from ..queue.patch import SLUG
 from ..queue.paths import Spot
 from ..queue.pins import Pin
 from ..queue.refs import plan_refs
@@ -36,7 +41,7 @@ EXAMPLES = """\
   git -C ~/src/sglang diff | adopt.py -
   adopt.py v0.5.9..my-fixes --from ~/src/sglang   a commit or a range: a patch for each commit
   adopt.py sglang.patch --history ~/src/sglang    made on another commit: find it there, and merge from it
-  adopt.py sglang.patch --split                   a large one: a patch for each folder, two below the package
+  adopt.py sglang.patch --split                   a large one: a patch for each folder, at most two below the package
   adopt.py sglang.patch --leave-out 'test/*' --dry-run
 
 What a diff was made on is found by the blobs that it names. A file goes on exactly, or by a 3-way merge from its true
@@ -49,7 +54,9 @@ exit codes: 0 done, 1 a file fits nowhere (nothing was written), 2 usage, 3 conf
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
-    options = _parser().parse_args(argv)
+    made = _parser()
+    # Options may stand between the change and the checkout; argparse knows no `--` there.
+    options = made.parse_args(argv) if "--" in (argv or ()) else made.parse_intermixed_args(argv)
     asked = wanted(options)
     if len(options.checkouts) > 1:
         # why: which of them the change is for is not said
@@ -57,16 +64,23 @@ def main(argv: list[str] | None = None) -> int:
     letters, path = _read(asked, options)
     with writing(asked, [path], None, options.dry_run) as targets:
         (checkout,) = (target for target in targets if isinstance(target, Checkout))
+        line = asked.lines.line(checkout.pin.line)
         _check_branch(checkout, asked.series(checkout.pin))
         histories = _histories(checkout, options)
         letters = letters or letters_of_commits(checkout.repo, options.change)
-        wish = Wish(options.slug, options.split, tuple(options.leave_out))
+        taken = tuple(slug for pin in line.pins for slug in asked.series(pin).slugs)
+        wish = Wish(options.slug, options.depth if options.split else None, tuple(options.leave_out), taken)
         adopted = plan(checkout, letters, _known(asked, checkout, histories), histories, wish)
+        if not all(one.mergeable for one in adopted):
+            show_adopted(asked, options.dry_run, checkout, adopted, None)
+            return 1
         if not all(one.placed for one in adopted):
-            return _refused(asked, options, checkout, adopted)
+            show_adopted(asked, options.dry_run, checkout, adopted, _handed_off(checkout, adopted, options.dry_run))
+            return 3
         with objects_alone(checkout.where.common) if options.dry_run else nullcontext(checkout.repo) as repo:
             done = commit_all(repo, checkout, adopted)
             _put(checkout, done, repo, options.dry_run)
+    done = tuple(replace(one, commit=None) for one in done) if options.dry_run else done
     show_adopted(asked, options.dry_run, checkout, done, None)
     return 0
 
@@ -80,11 +94,9 @@ def _parser() -> argparse.ArgumentParser:
         "--history", type=folder, action="append", default=[], metavar="CLONE",
         help="a repository to look through for the commit that a diff was made on (repeatable)",
     )  # fmt: skip
-    made.add_argument("--slug", type=_words, help="the patch's name (default: made of its subject)")
-    made.add_argument(
-        "--split", nargs="?", const=2, type=_count, metavar="DEPTH",
-        help="a patch for each folder, at most DEPTH (default: 2) below the package",
-    )  # fmt: skip
+    made.add_argument("--slug", type=_slug, help="the patch's name (default: made of its subject)")
+    made.add_argument("--split", action="store_true", help="a patch for each folder")
+    made.add_argument("--depth", type=_count, default=2, help="how far below the package --split goes (default: 2)")
     made.add_argument(
         "--leave-out", type=given, action="append", default=[], metavar="GLOB", help="files to leave out (repeatable)"
     )
@@ -92,9 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _words(text: str) -> str:
-    if not any(char.isalnum() for char in text):
-        raise argparse.ArgumentTypeError(f"expected words, found {text!r}")
+def _slug(text: str) -> str:
+    if not re.fullmatch(SLUG, text):
+        raise argparse.ArgumentTypeError(f"expected lower-case words joined by hyphens, found {text!r}")
     return text
 
 
@@ -160,45 +172,59 @@ def _default(asked: Wanted, options: argparse.Namespace, letters: Sequence[Lette
             f"{default_folders(asked, options.into)[0].parent.resolve()}: no checkout is there to adopt into.",
             f"Make one with {command('apply')}, or name a checkout.",
         )
-    counts = {path: sum(_mapped(pin, letter) for letter in letters) for pin, path in folders}
+    counts = {path: sum(_is_for(pin, path, one) for one in _files(letters)) for pin, path in folders}
     best = max(counts.values())
     likely = [path for path, count in counts.items() if count == best]
+    if letters and not best:
+        # why: a change for an upstream that is not checked out here would be refused file by file
+        raise UsageError(
+            f"{options.change}: none of its files belongs to {' or '.join(map(str, counts))}.",
+            f"Make the checkout that it is for ({command('apply')}), or name it.",
+        )
     if len(likely) > 1:
-        # why: the same path may be in both upstreams
-        raise UsageError(f"{options.change} may be for {' or '.join(map(str, likely))}.", "Name the checkout.")
+        what = "may be for" if letters else "is no file here; as a commit it may be of"
+        # why: the same path, or the same revision, may be in both upstreams
+        raise UsageError(f"{options.change} {what} {' or '.join(map(str, likely))}.", "Name the checkout, or --from.")
     return likely[0]
 
 
-def _mapped(pin: Pin, letter: Letter) -> int:
-    """How many files of a letter have a place in the pin's package."""
-    foreign = parse_foreign(Spot(letter.name, 1 if letter.raw else None), letter.diff)
-    return sum(located(pin, one, one.name) is not None for one in foreign)
+def _files(letters: Sequence[Letter]) -> Iterator[Foreign]:
+    for letter in letters:
+        yield from parse_foreign(Spot(letter.name, 1 if letter.raw else None), letter.diff)
+
+
+def _is_for(pin: Pin, folder: Path, found: Foreign) -> bool:
+    """Whether a file has a place in the pin's package; of `diff -u`, whose names say little, whether it is there."""
+    paths = [path for path in readings(pin, found, found.name) if path]
+    return any((folder / path).is_file() for path in paths) if found.plain else bool(paths)
 
 
 def _check_branch(checkout: Checkout, series: Series) -> None:
     """HEAD is where adopted commits belong: on our branch, or on the bare pin of an upstream without patches."""
     check_finished(checkout)
-    bare = checkout.head == checkout.base and not series.patches and tip_of(checkout.repo, checkout.ours) is None
+    tip = tip_of(checkout.repo, checkout.ours)
+    bare = checkout.head == checkout.base and not series.patches and tip is None
+    ours = checkout.ours.removeprefix("refs/heads/")
     if checkout.branch != checkout.ours and not bare:
-        where = (checkout.branch or "a detached HEAD").removeprefix("refs/heads/")
+        where = f"on {checkout.branch.removeprefix('refs/heads/')}" if checkout.branch else "detached"
+        there = f"git -C {quote(str(checkout.repo.path))} checkout {ours}"
         # why: a commit elsewhere would not be exported with the series
         raise Refused(
-            f"{checkout.repo.path}: HEAD is on {where}; a change is adopted on top of the series, on branch "
-            f"{checkout.ours.removeprefix('refs/heads/')}.",
-            f"Apply the series there first: {command('apply')} {checkout.repo.path}",
+            f"{checkout.repo.path}: HEAD is {where}; a change is adopted on top of the series, on branch {ours}.",
+            there if tip else f"Apply the series there first: {command('apply')} {checkout.repo.path}",
         )
 
 
 def _histories(checkout: Checkout, options: argparse.Namespace) -> list[Repository]:
     """Every repository at hand of this upstream: those that were named, the checkout's own, the cache's."""
     paths = [*options.history, *([options.origin] if options.origin else [])]
-    lost = next((path for path in paths if not path.is_dir()), None)
+    lost = next((path for path in paths if not is_repository(path)), None)
     if lost:
         # why: a history that is passed over makes the base of a diff unknown
-        raise UsageError(f"{lost}: expected a git repository, found no folder.", "Name a clone or a mirror.")
+        raise UsageError(f"{lost}: expected a git repository, found none.", "Name a clone or a mirror.")
     cached = cache_dir("git", f"{checkout.pin.upstream}.git")
-    found = [path.resolve() for path in (checkout.repo.path, *paths, *([cached] if cached.is_dir() else []))]
-    return [Repository(path) for path in dict.fromkeys(found)]
+    found = [checkout.repo.path, *paths, *([cached] if is_repository(cached) else [])]
+    return [Repository(path) for path in dict.fromkeys(path.resolve() for path in found)]
 
 
 def _known(asked: Wanted, checkout: Checkout, histories: Sequence[Repository]) -> list[Known]:
@@ -222,21 +248,25 @@ def _put(checkout: Checkout, done: Sequence[Adopted], repo: Repository, dry_run:
         write_changes(checkout, {}, changes, refs)
 
 
-def _refused(asked: Wanted, options: argparse.Namespace, checkout: Checkout, adopted: Sequence[Adopted]) -> int:
-    """Nothing goes onto the branch; where git can go on, the patches are given to it on their own base."""
-    if not all(one.mergeable for one in adopted):
-        show_adopted(asked, options.dry_run, checkout, adopted, None)
-        return 1
-    branch = f"adopt/{adopted[0].slug}"
+def _handed_off(checkout: Checkout, adopted: Sequence[Adopted], dry_run: bool) -> tuple[str, str]:
+    """Gives the patches to git, on their own base: the commit before the first ("" in a dry run), and the branch."""
+    branch, path = f"adopt/{adopted[0].slug}", quote(str(checkout.repo.path))
+    if tip_of(checkout.repo, "refs/heads/adopt"):
+        # why: git keeps no branch below another one
+        raise Refused(
+            f"{checkout.repo.path}: a branch adopt of yours is in the way of {branch}.",
+            f"Rename it: git -C {path} branch -m adopt NEW-NAME",
+        )
     if tip_of(checkout.repo, f"refs/heads/{branch}"):
+        first = run(checkout.repo, "rev-list", "--max-parents=0", f"refs/heads/{branch}").decode().split()[0]
         # why: an earlier try may hold conflicts that someone has resolved by hand
         raise Refused(
             f"{checkout.repo.path}: branch {branch} is there already, of an earlier try.",
-            f"Go on with it (git cherry-pick), or remove it: git -C {checkout.repo.path} branch -D {branch}",
+            f"Go on with it (git -C {path} cherry-pick {first[:12]}..{branch}), or remove it: git -C {path} branch "
+            f"-D {branch}",
         )
-    before = ""
-    if not options.dry_run:
-        before, tip = hand_off(checkout.repo, checkout, adopted)
-        set_refs(checkout.repo, {f"refs/heads/{branch}": (tip, None)}, "sm120-overlay: adopt")
-    show_adopted(asked, options.dry_run, checkout, adopted, (before, branch))
-    return 3
+    if dry_run:
+        return "", branch
+    before, tip = hand_off(checkout.repo, checkout, adopted)
+    set_refs(checkout.repo, {f"refs/heads/{branch}": (tip, None)}, "sm120-overlay: adopt")
+    return before, branch

@@ -13,8 +13,9 @@ from enum import Enum
 
 from ..errors import Refused
 from .blobs import blob_id, blob_of
-from .foreign import Foreign, located
+from .foreign import Foreign
 from .merge import merge
+from .patch import Hunk
 from .pins import Pin
 from .place import place_hunks
 
@@ -49,8 +50,9 @@ class File:
 class Placed:
     """One file of a foreign change on the branch.
 
-    `base` and `theirs` are what the diff was made on and what it makes of that, `after` what the branch gets; `why`
-    says what a person must know. `sections` are the functions that the diff says its hunks stand in.
+    `base` and `theirs` are what the diff was made on and what it makes of that, `after` what the branch then has (where
+    it is not placed: what it has now); `why` says what a person must know. `sections` are the functions that the diff
+    says its hunks stand in, in order; `pair` is the other path of a rename.
     """
 
     path: str
@@ -59,19 +61,22 @@ class Placed:
     base: File = File()
     theirs: File = File()
     after: File = File()
-    sections: frozenset[str] = frozenset()
+    sections: tuple[str, ...] = ()
+    pair: str = ""
 
 
 @dataclass(frozen=True)
 class Ground:
     """What files may have been made on: the branch as it is now, the base that was found, and all that is at hand.
 
-    `now`, `at_base` and `at_pin` give a file by its path (`at_base` where the base fits), `named` every blob with a
-    prefix; `overlays` are the paths that patches bring as whole files.
+    `now`, `at_base` and `at_pin` give a file by its path (`at_base` where the base fits), `before` what it was before
+    this very change (git takes the sources of renames and copies from there), `named` every blob with a prefix;
+    `overlays` are the paths that patches bring as whole files.
     """
 
     pin: Pin
     now: Callable[[str], File]
+    before: Callable[[str], File]
     at_base: Callable[[str], bytes | None]
     at_pin: Callable[[str], bytes | None]
     named: Callable[[str], Iterator[bytes]]
@@ -79,16 +84,10 @@ class Ground:
 
 
 def place_foreign(found: Foreign, ground: Ground) -> tuple[Placed, ...]:
-    """The file of a foreign change on the branch: two entries for a rename, else one."""
-    names = [name for name in (found.source, found.path) if name]
-    paths = {name: located(ground.pin, found, name) for name in names}
-    lost = next((name for name in names if paths[name] is None), None)
-    if lost is not None:
-        return (Placed(lost, How.REFUSED, "has no place in the installed package (a test, a document, generated)"),)
-    source, path = (paths[name] if name else None for name in (found.source, found.path))
+    """The file of a foreign change, whose names are repository paths, on the branch: two entries for a rename."""
     if found.problem:
-        return (Placed(path or source or "", How.REFUSED, f"{found.problem}, which no patch can carry"),)
-    return tuple(_beside_overlays(one, ground) for one in _placed(found, source, path, ground))
+        return (Placed(found.name, How.REFUSED, found.problem),)
+    return tuple(_beside_overlays(one, ground) for one in _placed(found, found.source, found.path, ground))
 
 
 def _placed(found: Foreign, source: str | None, path: str | None, ground: Ground) -> tuple[Placed, ...]:
@@ -117,7 +116,7 @@ def _new(path: str, theirs: File, now: File) -> Placed:
     if now.data is None:
         why = "is new and executable: lint wants a new file plain" if theirs.mode == "100755" else ""
         return Placed(path, How.EXACT, why, File(), theirs, theirs)
-    if now.data == theirs.data:
+    if now == theirs:
         return Placed(path, How.ABSORBED, "is there already, the very same", File(), theirs, now)
     return Placed(path, How.CONFLICT, "would be new, and another file is there", File(), theirs, now)
 
@@ -133,17 +132,17 @@ def _changed(found: Foreign, source: str, ground: Ground) -> Placed:
     if now.data is None:
         how = How.ABSORBED if theirs.data is None else How.GONE
         return Placed(source, how, f"{ground.pin.tag} has no such file (any more)", before, theirs, now)
-    sections = frozenset(hunk.section for hunk in found.hunks if hunk.section)
+    sections = tuple(hunk.section for hunk in found.hunks)
     return replace(_joined(source, before, theirs, now), sections=sections)
 
 
 def _renamed(found: Foreign, source: str, path: str, ground: Ground) -> tuple[Placed, ...]:
     """The new place of a file that is renamed or copied, and its old one where it is renamed."""
-    now, at = ground.now(source), ground.now(path)
+    now, at = ground.before(source), ground.now(path)
     base, why = _base(found, source, now, ground)
     if base is None:
         new = _baseless(found, source, path, now, why)
-        return (new,) if found.kept else (new, Placed(source, new.how, f"renamed to {path}"))
+        return (new,) if found.kept else _paired(new, Placed(source, new.how, f"renamed to {path}"))
     before, theirs = File(now.mode, base), File(now.mode, place_hunks(source, found.hunks, base))
     if found.kept:
         return (_new(path, theirs, at),)  # git merges no copy with what became of its source
@@ -156,7 +155,11 @@ def _renamed(found: Foreign, source: str, path: str, ground: Ground) -> tuple[Pl
     how = new.how if new.how not in PLACED else How.ABSORBED if now.data is None else How.EXACT
     if how is How.EXACT and new.how is How.ABSORBED and now.data != base:
         how = How.CONFLICT
-    return new, Placed(source, how, f"renamed to {path}", before, File(), File())
+    return _paired(new, Placed(source, how, f"renamed to {path}", before, File(), File()))
+
+
+def _paired(new: Placed, old: Placed) -> tuple[Placed, Placed]:
+    return replace(new, pair=old.path), replace(old, pair=new.path)
 
 
 def _moved(path: str, before: File, theirs: File, now: File) -> Placed:
@@ -187,7 +190,8 @@ def _joined(path: str, base: File, theirs: File, now: File) -> Placed:
         return Placed(path, How.CONFLICT, "would be deleted, and was changed since", base, theirs, now)
     merged = merge(base.data, now.data, theirs.data)
     if merged is None:
-        return Placed(path, How.CONFLICT, "both changed the same lines", base, theirs, now)
+        why = "is no text on one side" if b"\0" in base.data + now.data + theirs.data else "both changed the same lines"
+        return Placed(path, How.CONFLICT, why, base, theirs, now)
     if merged == now.data:
         return Placed(path, How.ABSORBED, "has the change already, with others", base, theirs, now)
     return Placed(path, How.CLEAN, "merged", base, theirs, File(now.mode, merged))
@@ -234,19 +238,22 @@ def _unsure(found: Foreign, data: bytes) -> str:
             return f"the hunk at line {hunk.start} has no line to know its place by"
         if text.find(old, text.find(old) + 1) >= 0:
             return f"the lines of the hunk at line {hunk.start} stand at more than one place"
-        cut = any(not line.endswith(b"\n") for line in hunk.new)
-        if cut and not data.endswith(b"".join(hunk.old)):
-            return f"the hunk at line {hunk.start} ends the file in its middle"
+        if not data.endswith(b"".join(hunk.old)) and _ends_the_file(hunk):
+            return f"the hunk at line {hunk.start} is at the end of its file, and those lines are not at the end here"
     return ""
 
 
-def wanted_blobs(pin: Pin, foreign: Iterable[Foreign]) -> dict[str, str | None]:
+def _ends_the_file(hunk: Hunk) -> bool:
+    """Whether no line of the file can follow: none does in the diff, or the last one has no line end."""
+    return hunk.old[-1:] != hunk.new[-1:] or any(not line.endswith(b"\n") for line in hunk.new)
+
+
+def wanted_blobs(foreign: Iterable[Foreign]) -> dict[str, str | None]:
     """Repository path → blob that the files of a change were made on, as `find_base` takes it."""
     found: dict[str, str | None] = {}
     for one in foreign:
-        path = located(pin, one, one.source or one.path or "")
-        if path is not None and not one.problem and (one.old or not one.source):
-            found.setdefault(path, one.old if one.source else None)
+        if not one.problem and (one.old or not one.source):
+            found.setdefault(one.source or one.name, one.old if one.source else None)
     return found
 
 
@@ -254,7 +261,9 @@ def groups(placed: Sequence[Placed], pin: Pin, depth: int) -> dict[str, tuple[Pl
     """Files by the folder they lie in, at most `depth` folders below the package."""
     found: dict[str, list[Placed]] = {}
     for one in placed:
-        found.setdefault(_folder(pin, one.path, depth), []).append(one)
+        # The old place of a renamed file goes with the new one.
+        path = one.pair if one.pair and one.after.data is None else one.path
+        found.setdefault(_folder(pin, path, depth), []).append(one)
     return {name: tuple(files) for name, files in sorted(found.items())}
 
 

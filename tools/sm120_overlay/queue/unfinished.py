@@ -20,18 +20,19 @@ TRAILERS = {
 LONGEST = 40  # characters of a slug that is made of a subject
 
 
-def unfinished_message(subject: str, body: str, slug: str, origin: str) -> str:
+def unfinished_message(subject: str, body: str, slug: str, origin: str, overlays: Sequence[str] = ()) -> str:
     """Subject and body as they came ("" where there is none), with every trailer a patch must have.
 
     Trailers that came with the body are kept; `origin` is a paragraph that says where it came from, left out where the
-    letter was one of our patches already.
+    letter was one of our patches already, and of its overlay files those in `overlays` are named.
     """
     said = _tidied(f"{subject or SUBJECT}\n\n{body}")
     found = parse_trailers(said)
     text = said.rstrip("\n").rpartition("\n\n")[0] if found else said.rstrip("\n")
     head, _, rest = text.partition("\n")
     named = {"Slug": slug, "Test": f"tests/patches/test_{slug.replace('-', '_')}.py"}
-    kept = [(key, value) for key, value in found if key not in named]
+    kept = [(key, value) for key, value in found if key not in named and key != "Overlay"]
+    kept += [("Overlay", path) for path in overlays]
     asked = [(key, f"{MARK}: {text}") for key, text in TRAILERS.items() if key not in dict(kept)]
     lines = [f"{key}: {value}" for key, value in (*named.items(), *asked, *kept)]
     paragraphs = (head, rest.strip("\n") or BODY, "" if "Slug" in dict(found) else origin, "\n".join(lines))
