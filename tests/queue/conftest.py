@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from .ground import Ground, make_ground
 from .toy import Toy, add_series, make_toy
 
 
@@ -38,3 +41,15 @@ def toy(toy_master: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(made.wheels))
     return made
+
+
+@pytest.fixture(scope="module")
+def grounds(toy_master: Toy, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ground]:
+    """Kind of target → one in three states, made once a file of tests."""
+    return cache(lambda kind: make_ground(kind, toy_master, tmp_path_factory.mktemp(kind) / "project"))
+
+
+@pytest.fixture
+def ground(kind: str, grounds: Callable[[str], Ground]) -> Ground:
+    """The target of a test that is parametrised by `kind`."""
+    return grounds(kind)

@@ -251,7 +251,9 @@ def test_the_file_of_a_dropped_commit_goes(toy: Toy) -> None:
     clone = _two_apart(toy)
     before = written(toy)
     git(clone, "reset", "-q", "--hard", "HEAD~1")
-    assert export_from(clone) == 0
+    assert export_from(clone) == 1
+    assert difference(toy, before) == set()
+    assert export_from(clone, "--drop", "bare-words") == 0
     assert difference(toy, before) == {f"{HERE}/series", f"{HERE}/bare-words.patch"}
     assert not (toy.home.root / HERE / "bare-words.patch").exists()
 
@@ -281,7 +283,7 @@ def test_an_overlay_file_edited_by_hand_is_found_by_check_and_put_right_by_expor
 def test_the_overlay_file_of_a_dropped_commit_goes_too(toy: Toy) -> None:
     clone = applied(toy)
     git(clone, "reset", "-q", "--hard", "HEAD~1")
-    assert export_from(clone) == 0
+    assert export_from(clone, "--drop", "bring-hook") == 0
     assert toy.series().slugs == ("right-answer",)
     assert not (toy.home.overlay("toy") / HOOK).exists()
 
@@ -300,7 +302,7 @@ def test_a_renamed_slug_takes_its_old_file_away(toy: Toy) -> None:
     write(toy.home.root, {"tests/patches/test_better_gears.py": ""})
     before = written(toy)
     git(clone, "commit", "-q", "--amend", "-m", message("better-gears"))
-    assert export_from(clone) == 0
+    assert export_from(clone, "--drop", "more-gears") == 0
     folder = "patches/v1/gear"
     assert difference(toy, before) == {
         f"{folder}/{name}" for name in ("series", "more-gears.patch", "better-gears.patch")
@@ -310,7 +312,7 @@ def test_a_renamed_slug_takes_its_old_file_away(toy: Toy) -> None:
 def test_a_branch_back_at_the_pin_exports_to_an_empty_series(toy: Toy) -> None:
     clone = applied(toy, "gear")
     git(clone, "reset", "-q", "--hard", "HEAD~1")
-    assert export_from(clone) == 0
+    assert export_from(clone, "--drop", "more-gears") == 0
     assert toy.series("gear").patches == ()
 
 
@@ -720,7 +722,7 @@ def _shallow(clone: Path) -> Path:
 
 
 def _elsewhere(clone: Path) -> Path:
-    git(clone, "checkout", "-q", "--detach", "HEAD~1")
+    git(clone, "checkout", "-q", "main")
     return clone
 
 
@@ -736,6 +738,33 @@ def test_an_export_is_the_same_from_a_clone_in_any_shape(toy: Toy, scene: Callab
     clone = scene(applied(toy))
     assert export_from(clone, "--check") == 0
     assert export_from(clone) == 0
+    assert written(toy) == before
+
+
+@pytest.mark.case("HEAD is not on the branch that is exported", target="export", outcome="refused")
+@pytest.mark.parametrize("where", ["--detach", "-bmine"])
+def test_a_commit_beside_the_branch_is_not_passed_over_in_silence(
+    toy: Toy, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clone, before = applied(toy), written(toy)
+    git(clone, "checkout", "-q", where)
+    commit(clone, "bare-words", {"python/toy/bare.txt": "one\n"})
+    assert export_from(clone) == 1
+    assert "the series is branch sm120/v1" in capsys.readouterr().err
+    assert written(toy) == before
+
+
+@pytest.mark.case("a patch was left out by apply, and the branch is exported", target="export", outcome="refused")
+def test_a_patch_that_apply_left_out_does_not_leave_the_series_by_an_export(
+    toy: Toy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clone = toy.clone()
+    assert apply_to(clone, "--through", "right-answer") == 0
+    before = written(toy)
+    assert export_from(clone) == 1
+    assert "lacks bring-hook, which the series has" in capsys.readouterr().err
+    assert export_from(clone, "--drop", "bring-hook", "--drop", "right-answer") == 2
+    assert "--drop right-answer" in capsys.readouterr().err
     assert written(toy) == before
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from functools import cache
 
 import pytest
 from _pytest.mark import ParameterSet
 
 from .cuts import Fault, die, failing, raising, run_failing, short, tear, two_sentences
-from .ground import MOVES, Ground, bringing, make_ground
-from .toy import Toy
+from .ground import MOVES, Ground, bringing
 
 CASE = "the run is killed at any change"
 
@@ -22,16 +19,6 @@ def kinds(case: str) -> list[ParameterSet]:
         pytest.param(kind, marks=pytest.mark.case(case, target=kind, outcome="undone"))
         for kind in ("checkout", "installed")
     ]
-
-
-@pytest.fixture(scope="module")
-def grounds(toy_master: Toy, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ground]:
-    return cache(lambda kind: make_ground(kind, toy_master, tmp_path_factory.mktemp(kind) / "project"))
-
-
-@pytest.fixture
-def ground(kind: str, grounds: Callable[[str], Ground]) -> Ground:
-    return grounds(kind)
 
 
 def check_told(ground: Ground, goal: str, where: object) -> None:

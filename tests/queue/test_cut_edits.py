@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from .cuts import die, run_failing, two_sentences
-from .ground import Ground, bringing, contents, make_ground
+from .ground import Ground, bringing, contents
 from .scenes import LEVER, Venv, snapshot
 from .toy import Toy, git, write
 
 KNOWN: dict[tuple[str, str, str], int] = {}  # where the search for a change begins, once it was found
 EDITED = "the user edits a file between a cut run and the next"
-
-
-@pytest.fixture(scope="module")
-def grounds(toy_master: Toy, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ground]:
-    return cache(lambda kind: make_ground(kind, toy_master, tmp_path_factory.mktemp(kind) / "project"))
-
-
-@pytest.fixture
-def ground(kind: str, grounds: Callable[[str], Ground]) -> Ground:
-    return grounds(kind)
 
 
 def cut_with_files(ground: Ground, start: str, goal: str) -> None:

@@ -33,9 +33,16 @@ class Project:
     def fresh(self, state: str) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.copytree(self.states[state], self.home)
+        self.home.with_name("started").write_text(state)
 
     def export(self, state: str) -> Answer:
-        return ask("export", self.clones[state])
+        """Of a cut one too: what leaves the series is what it had before that."""
+        started = self.states[self.home.with_name("started").read_text()]
+        before, after = (
+            (where / "patches/v1/toy/series").read_text().split() for where in (started, self.states[state])
+        )
+        dropped = [word for slug in before if slug not in after for word in ("--drop", slug)]
+        return ask("export", self.clones[state], *dropped)
 
     def cut(self, step: int, state: str, fault: Callable[[int, str], None], writes: bool = False) -> Ended:
         return run_failing(step, self.home, partial(self.export, state), fault, writes=writes)

@@ -8,27 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from .cuts import watch_changes
-from .ground import Ground, bringing, make_ground
+from .ground import Ground, bringing
 from .scenes import Answer, ask, snapshot
 from .toy import Toy, git, write
 
 CASE = "two runs at once"
-
-
-@pytest.fixture(scope="module")
-def grounds(toy_master: Toy, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ground]:
-    return cache(lambda kind: make_ground(kind, toy_master, tmp_path_factory.mktemp(kind) / "project"))
-
-
-@pytest.fixture
-def ground(kind: str, grounds: Callable[[str], Ground]) -> Ground:
-    return grounds(kind)
 
 
 class Held:

@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from .cuts import two_sentences
-from .ground import Ground, make_ground
+from .ground import Ground
 from .scenes import Answer, Venv, ask, snapshot
 from .toy import Toy
 
@@ -70,11 +70,6 @@ def leave_free(disk: Path, pages: int) -> Path:
     ballast.unlink(missing_ok=True)
     ballast.write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - pages * PAGE))
     return ballast
-
-
-@pytest.fixture(scope="module")
-def grounds(toy_master: Toy, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ground]:
-    return cache(lambda kind: make_ground(kind, toy_master, tmp_path_factory.mktemp(kind) / "project"))
 
 
 @pytest.mark.parametrize(

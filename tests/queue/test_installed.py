@@ -249,6 +249,8 @@ def test_an_older_tool_downgrades_in_one_apply(toy: Toy, venv: Venv) -> None:
 def test_taking_all_patches_of_an_upstream_away_takes_them_off(toy: Toy, venv: Venv) -> None:
     clean = snapshot(venv.site)
     ask("apply", "--installed", venv.python)
+    for patch in toy.home.root.glob("patches/v1/*/*.patch"):
+        patch.unlink()
     write(toy.home.root, {"patches/v1/toy/series": "", "patches/v1/gear/series": ""})
     assert ask("apply", "--installed", venv.python).code == 0
     assert snapshot(venv.site) == clean
@@ -581,3 +583,23 @@ def test_a_living_run_is_not_disturbed(venv: Venv) -> None:
     with locked(venv.info() / FOLDER):
         refused(venv, "another run", str(venv.info()))
         assert ask("status", "--installed", venv.python).code == 1
+
+
+def test_what_apply_keeps_is_as_open_as_the_package_under_any_umask(venv: Venv) -> None:
+    """Whoever serves may be another user than the one who patched, and verifies at the start."""
+    before = os.umask(0o077)
+    try:
+        assert ask("apply", "--installed", venv.python).code == 0
+    finally:
+        os.umask(before)
+    kept = venv.info() / "sm120-overlay"
+    modes = {path.stat().st_mode & 0o777 for path in (kept, *kept.rglob("*")) if path.is_dir()}
+    assert modes == {venv.info().stat().st_mode & 0o777}
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in kept.rglob("*") if path.is_file())
+
+
+def test_a_lost_manifest_is_told_by_status(venv: Venv) -> None:
+    assert ask("apply", "--installed", venv.python).code == 0
+    shutil.rmtree(venv.info() / "sm120-overlay")
+    notes = [target["note"] for target in ask("status", "--installed", venv.python).said["targets"]]
+    assert ["which kept pip's originals" in (note or "") for note in notes] == [True, False]

@@ -32,6 +32,7 @@ def with_second_line(toy: Toy) -> str:
     first = text[text.index("[line.v1.gear]") :]
     gear = first.replace("line.v1", "line.v2").replace(toy.pin("gear").commit, second)
     toy.home.pins.write_text(f"{text}\n{gear.replace('1.0', '2.0')}")
+    write(toy.home.root, {"patches/v2/gear/series": ""})
     return second
 
 
@@ -203,3 +204,18 @@ def test_a_file_system_without_locks_is_refused(toy: Toy, monkeypatch: pytest.Mo
     code, what = error("apply", clone)
     assert (code, "does not let it be locked (No locks available)" in what) == (1, True)
     assert snapshot(clone, skip=()) == before
+
+
+def test_what_runs_and_is_no_interpreter_is_refused_in_a_line(toy: Toy) -> None:
+    write(toy.root, {"odd": "#!/bin/sh\necho $1 >&2\nexit 3\n"})
+    (toy.root / "odd").chmod(0o755)
+    code, what = error("status", "--installed", toy.root / "odd")
+    assert (code, what.endswith("it does not run (exit code 3).")) == (4, True), what
+
+
+def test_a_part_of_the_line_that_is_not_there_is_said(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(toy.root)
+    assert ask("apply", "--into", "fresh", "--only", "gear", "--source", toy.upstream("gear")).code == 0
+    answer = ask("verify", "--into", "fresh")
+    assert answer.code == 0
+    assert "fresh/toy is not there: nothing is said of it" in answer.err

@@ -59,8 +59,13 @@ def test_a_machine_without_memory_is_said_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_binary_file_is_not_merged() -> None:
-    with pytest.raises(GitError, match="git merge-file failed"):
-        merge(b"a\0b\n", b"a\0c\n", b"a\0d\n")
+    assert merge(b"a\0b\n", b"a\0c\n", b"a\0d\n") is None
+
+
+def test_a_merge_that_git_could_not_do_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sm120_overlay.queue.merge.attempt", lambda *_: (255, b"", "error: No space left on device"))
+    with pytest.raises(GitError, match="git merge-file failed: No space left"):
+        merge(b"a\n", b"b\n", b"a\n")
 
 
 def test_a_closed_standard_input_is_no_change_to_adopt(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,11 +182,24 @@ def test_a_patch_that_another_one_needs_cannot_be_left_out_alone(toy: Toy) -> No
 # ---- loading
 
 
-def test_a_line_without_patches_of_an_upstream_is_an_empty_series(toy: Toy) -> None:
+def test_an_upstream_without_patches_has_an_empty_list(toy: Toy) -> None:
     shutil.rmtree(toy.home.patches("v1", "gear"))
+    write(toy.home.root, {"patches/v1/gear/series": ""})
     series = toy.series("gear")
     assert series.patches == ()
     assert chains(series) == {}
+
+
+@pytest.mark.case("patches/ is missing, wholly or in part", target="series", outcome="refused")
+def test_a_copy_that_lost_its_list_or_a_line_of_it_is_refused(toy: Toy) -> None:
+    """Else apply would take the series off, and call it applied."""
+    listing = toy.home.patches("v1", "gear") / "series"
+    listing.write_text("")
+    with pytest.raises(UsageError, match=r"more-gears\.patch: series beside it does not name this patch"):
+        toy.series("gear")
+    listing.unlink()
+    with pytest.raises(UsageError, match="expected the list of the series, found no such file"):
+        toy.series("gear")
 
 
 def test_a_patch_that_is_listed_and_missing_is_named(toy: Toy) -> None:

@@ -92,10 +92,21 @@ def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject
     return _import(repo, stream, 1)[0]
 
 
-def build_on(repo: Repository, parent: str, said: Said, files: Mapping[str, tuple[str, bytes | None]]) -> str:
-    """The id of a commit on `parent` that changes `files` (path → mode and bytes; None: deleted)."""
+def build_on(
+    repo: Repository, parent: str, said: Said, files: Mapping[str, tuple[str, bytes | None]], apart: bool = False
+) -> str:
+    """The id of a commit on `parent` that changes `files` (path → mode and bytes; None: deleted).
+
+    Args:
+        apart: it has `parent`'s files, but no parent: nothing can be merged with it by mistake.
+    """
     who = f"author {said.author} {said.date}\ncommitter {said.committer} {said.date}\n"
-    stream = [f"commit {SCRATCH}\nmark :1\n{who}".encode(), *_data(said.message.encode()), f"from {parent}\n".encode()]
+    stream = [f"commit {SCRATCH}\nmark :1\n{who}".encode(), *_data(said.message.encode())]
+    if apart:
+        tree = run(repo, "rev-parse", f"{parent}^{{tree}}").decode().strip()
+        stream.append(f'M 040000 {tree} ""\n'.encode())
+    else:
+        stream.append(f"from {parent}\n".encode())
     stream += [f"D {quote(path)}\n".encode("latin-1") for path, (_, data) in files.items() if data is None]
     for path, (mode, data) in sorted(files.items()):
         if data is not None:

@@ -118,7 +118,8 @@ def ask_interpreter(python: str, tops: Sequence[str]) -> tuple[list[str], dict[s
         path, imported = json.loads(said[-1].removeprefix(SAID))
         return [str(entry) for entry in path if entry], imported
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
+        exited = f"exit code {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else error
+        why = error.strerror if isinstance(error, OSError) else exited
         # why: only the interpreter itself knows the path that it imports from
         raise Missing(
             f"{python}: expected a Python interpreter, and it does not run ({why}).",

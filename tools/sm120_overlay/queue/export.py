@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import Refused, UsageError
 from .blobs import blob_id
 from .checkout import Checkout, Where, read_commits
-from .diff import parse_sections
+from .diff import DIFF_FORM, parse_sections
 from .git import Repository, objects_alone, read_objects, run, tip_of
 from .home import Home, command
 from .mail import FIRST, parse_patch
@@ -21,11 +21,9 @@ from .series import OVERLAY_MODE, series_names
 from .transaction import FOLDER, Workplace, Write, locked, read_file, recover, transact
 
 FORM = (
-    "--no-renames", "--full-index", "--zero-commit", "--no-signature", "--no-stat", "--keep-subject", "--unified=3",
-    "--diff-algorithm=myers", "--src-prefix=a/", "--dst-prefix=b/", "--no-ext-diff", "--no-textconv", "--text",
-    "--no-encode-email-headers", "--no-notes", "--no-thread", "--no-attach", "--no-cover-letter", "--no-base",
-    "--no-indent-heuristic", "--inter-hunk-context=0", "--no-from", "--no-to", "--no-cc", "--no-add-header",
-    "--no-signoff", "-O/dev/null",
+    *DIFF_FORM, "--zero-commit", "--no-signature", "--no-stat", "--keep-subject", "--no-encode-email-headers",
+    "--no-notes", "--no-thread", "--no-attach", "--no-cover-letter", "--no-base", "--no-from", "--no-to", "--no-cc",
+    "--no-add-header", "--no-signoff", "-O/dev/null",
 )  # fmt: skip
 OVERLAY = re.compile(r"^Overlay: (.+?)(?: ([0-9a-f]{40}))?$", re.MULTILINE)
 AMEND = "Amend the commit on the series' branch, then export again; nothing was written."

@@ -47,6 +47,8 @@ SETTINGS = {
     "init.defaultRefFormat": "files",
     "i18n.logOutputEncoding": "UTF-8",
     "log.showSignature": "false",
+    "mailinfo.quotedCr": "nowarn",
+    "mailinfo.scissors": "false",
     "maintenance.auto": "false",
     "pack.compression": "0",  # a second saved for a hundred patches is worth a few megabytes until the next gc
     "protocol.version": "2",
@@ -141,7 +143,7 @@ def attempt(
 ) -> tuple[int, bytes, str]:
     """Exit code, standard output and standard error of `git ARGUMENTS`; `watch` hears the latter as it comes."""
     scrub_environment()
-    if not repo.path.is_dir():  # GitPython would run in the current folder instead
+    if not repo.path.is_dir():
         # why: GitPython would run in the current folder instead
         raise Missing(f"{repo.path} does not exist.", "Name a folder that does.")
     git = _library()
@@ -302,6 +304,11 @@ def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = N
         mode = "unmerged" if stage != "0" else odd
         found[os.fsdecode(path)] = Entry(mode, blob)
     return found
+
+
+def is_repository(path: Path) -> bool:
+    """Whether a folder is a repository of git's, bare or not, itself."""
+    return path.is_dir() and attempt(Repository(path.resolve()), "rev-parse", "--git-dir")[0] == 0
 
 
 def commit_exists(repo: Repository, commit: str) -> bool:

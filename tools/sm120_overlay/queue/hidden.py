@@ -35,12 +35,12 @@ def check_imported_first(files: Mapping[Path, str | None]) -> None:
         files: what the series touches → the blob it makes of it (None: no file).
 
     Raises:
-        Refused: one does, and it is none of the files that the series makes or takes away itself.
+        Refused: one does, and the series does not take it away.
     """
     for source in (path for path, blob in files.items() if blob and path.suffix == ".py"):
         stem = source.with_suffix("")
         beside = [stem / "__init__.py", stem.with_suffix(".so"), *source.parent.glob(f"{source.stem}.*.so")]
-        first = next((path for path in beside if path not in files and path.is_file()), None)
+        first = next((path for path in beside if files.get(path, path) is not None and path.is_file()), None)
         if first:
             # why: a compiled module, or a package of the same name, comes before the source
             raise Refused(

@@ -231,8 +231,9 @@ def _writes(
 def _left(target: Installed) -> list[str]:
     """Our own files where an installer dropped them from RECORD."""
     folder = target.place.folder
-    kept = (folder / "originals").glob("*") if target.overwritten else ()
-    return [MANIFEST, *(f"originals/{path.name}" for path in kept)] if target.overwritten else []
+    if not target.overwritten:
+        return []
+    return [MANIFEST, *(f"originals/{path.name}" for path in (folder / "originals").glob("*"))]
 
 
 def _differing(site: Path, wanted: Mapping[str, bytes | None], modes: Mapping[str, int]) -> list[Write]:

@@ -10,10 +10,10 @@ from ..errors import OverlayError
 from .export import Exported, named_overlays
 from .home import Home
 from .mail import parse_patch
-from .marked import marks
 from .patch import SLUG, Edit, Patch
 from .pins import Line, Pin
 from .series import Series, brought, chains, load_series
+from .unfinished import marks
 
 REQUIRED = ("Slug", "Scope", "Upstream-Status", "Test", "Drop-When", "Evidence")
 REPEATABLE = ("Issue", "Needs", "Overlay", "Signed-off-by")
@@ -175,6 +175,8 @@ def _edit(pin: Pin, edit: Edit, overlays: set[str]) -> Iterator[str]:
     expected = pin.mode(edit.path) if edit.old else "100644"
     if edit.mode != expected:
         yield f"{edit.path} declares mode {edit.mode}, expected {expected}: a patch never changes a mode"
+    if any(line.startswith((b"<<<<<<< ", b">>>>>>> ")) for line in _added(edit)):
+        yield f"{edit.path} gets conflict markers: solve the conflict, amend the commit"
     if _binary(edit):
         yield f"{edit.path} is not text"
     if any(_line_ends(hunk.old) - {""} and not _line_ends(hunk.new) <= _line_ends(hunk.old) for hunk in edit.hunks):
@@ -184,6 +186,13 @@ def _edit(pin: Pin, edit: Edit, overlays: set[str]) -> Iterator[str]:
 def _line_ends(lines: tuple[bytes, ...]) -> set[str]:
     """The kinds of line ends in a hunk: CRLF, LF, or "" for a last line without any."""
     return {"CRLF" if line.endswith(b"\r\n") else "LF" if line.endswith(b"\n") else "" for line in lines}
+
+
+def _added(edit: Edit) -> Iterator[bytes]:
+    """Lines that the file gets."""
+    yield from (edit.whole or b"").split(b"\n")
+    for hunk in edit.hunks:
+        yield from (line for line in hunk.new if line not in hunk.old)
 
 
 def _binary(edit: Edit) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from shlex import quote
 from typing import Any
 
 from ..errors import Refused
@@ -28,10 +29,15 @@ from .transaction import Workplace, Write, recover, transact
 OVERLAY_BLOB = re.compile(r"^(Overlay: .+) [0-9a-f]{40}$", re.MULTILINE)
 
 
-def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Checkout, bool]:
+def move(
+    checkout: Checkout, series: Series, dry_run: bool = False, whole: Series | None = None
+) -> tuple[Checkout, bool]:
     """Brings the checkout to exactly `series` (an empty one: back to the pin); as it is then, and whether it moved.
 
     The caller holds the target's lock and has recovered it. A dry run leaves no object in the repository either.
+
+    Args:
+        whole: all patches of the line, where `series` is a part of them: commits that they hold are not lost.
 
     Raises:
         Refused: something of the user's is in the way; nothing was changed.
@@ -41,7 +47,7 @@ def move(checkout: Checkout, series: Series, dry_run: bool = False) -> tuple[Che
     before = base_contents(checkout.repo, checkout.base, series)
     with objects_alone(checkout.where.common) if dry_run else nullcontext(checkout.repo) as repo:
         built = build(repo, checkout.base, series, before)
-        _check_ours(checkout, branch_tip, built, repo)
+        _check_ours(checkout, branch_tip, built, repo, whole or series)
         changes = _changes(checkout, series, built, repo)
     check_clean(checkout, series, changes)
     refs = plan_refs(checkout, built.tip, branch_tip)
@@ -73,7 +79,7 @@ def _moved(checkout: Checkout, series: Series, built: Built, refs: RefMove) -> C
     return replace(checkout, where=replace(checkout.where, head=built.tip, branch=branch), commits=tuple(commits))
 
 
-def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: Repository) -> None:
+def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: Repository, whole: Series) -> None:
     """Commits on our branch that someone else made must not be lost, unless the series already says the same."""
     if branch_tip in (None, built.tip):
         return
@@ -84,16 +90,24 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: 
         return
     wanted = read_commits(repo, built.tip, (checkout.base,)) if built.commits else ()
     said = [_said(commit) for commit in wanted]
-    if [_said(commit) for commit in commits] != said:
+    if [_said(commit) for commit in commits] != said and not _are_in(checkout, commits, whole):
         other = [commit.slug or commit.id[:12] for commit in theirs if _said(commit) not in said]
-        branch = checkout.ours.removeprefix("refs/heads/")
+        branch, git = checkout.ours.removeprefix("refs/heads/"), f"git -C {quote(str(checkout.repo.path))}"
         # why: commits on our branch that another hand made are its owner's work, and would be lost
         raise Refused(
             f"{checkout.repo.path}: {branch} is not what the series says: "
-            + (f"{', '.join(other)} of yours differ." if other else "its patches are others, or in another order."),
-            f"Write them into the series ({command('export')}), or give them a branch of their own (git branch NAME "
-            f"{branch}) and drop ours (git checkout {checkout.base[:12]} && git branch -D {branch}).",
+            + (f"its patch {', '.join(other)} differs." if other else "its patches are others, or in another order."),
+            f"Write them into the series ({command('export')}), or give them a branch of their own ({git} branch NAME "
+            f"{branch}) and drop ours ({git} checkout {checkout.base[:12]} && {git} branch -D {branch}).",
         )
+
+
+def _are_in(checkout: Checkout, commits: Sequence[Commit], whole: Series) -> bool:
+    """Whether all these commits are what the patch files say, of which only a part (or none) is wanted now."""
+    with objects_alone(checkout.where.common) as bare:
+        built = build(bare, checkout.base, whole, base_contents(checkout.repo, checkout.base, whole))
+        said = {_said(commit) for commit in read_commits(bare, built.tip, (checkout.base,))} if built.commits else set()
+    return all(_said(commit) in said for commit in commits)
 
 
 def _said(commit: Commit) -> tuple[str, str, str]:

@@ -125,10 +125,11 @@ def load_series(home: Home, pin: Pin) -> Series:
     """The series of a pin as its folder has it; empty when the line carries no patch of that upstream.
 
     Raises:
-        UsageError: a file of it is missing, or not of the form that `export` writes.
+        UsageError: a file of it is missing or not named, or not of the form that `export` writes.
     """
     folder = home.patches(pin.line, pin.upstream)
     listing = folder / "series"
+    _check_complete(listing)
     patches = []
     for line, name in _listed(listing):
         file = folder / f"{name}.patch"
@@ -140,6 +141,24 @@ def load_series(home: Home, pin: Pin) -> Series:
             )
         patches.append(with_overlays(home, pin.upstream, _named(listing, name, file)))
     return Series(pin, tuple(patches))
+
+
+def _check_complete(listing: Path) -> None:
+    """The list is there, and so are no patches that it does not name."""
+    if read_file(listing) is None:
+        # why: a copy that lost its patches (.dockerignore, a sparse clone) would take the series off, and say `applied`
+        raise UsageError(
+            f"{listing}: expected the list of the series, found no such file.",
+            "Bring patches/ back whole (git checkout -- patches); an upstream without patches has an empty list.",
+        )
+    names = {f"{name}.patch" for name in series_names(listing)}
+    stray = next((file for file in sorted(listing.parent.glob("*.patch")) if file.name not in names), None)
+    if stray:
+        # why: a patch that lost its line in a merge would be skipped in silence
+        raise UsageError(
+            f"{stray}: {listing.name} beside it does not name this patch.",
+            "Give it its line there, export again from the branch that has it, or move the file away.",
+        )
 
 
 def _named(listing: Path, name: str, file: Path) -> Patch:

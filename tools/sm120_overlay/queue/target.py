@@ -72,7 +72,7 @@ def inspect(target: Target, series: Series, selected: Series, moved: bool = Fals
         digest=observed_digest(series, found, extra),
         expected_digest=selected.digest,
         patches=states,
-        note=_note(target, others),
+        note=_note(target, others, isinstance(target, Installed) and not target.manifest and _any_applied(states)),
         hidden=any(state.slug in hidden and state.state is State.APPLIED for state in states),
     )
 
@@ -95,7 +95,7 @@ def _at_pin(known: Mapping[str, Chain], older: set[str]) -> dict[str, str | None
     return {path: known[path].points[0] for path in older}
 
 
-def _note(target: Target, others: list[str]) -> str | None:
+def _note(target: Target, others: list[str], bare: bool) -> str | None:
     """What a reader of the states must know besides: commits of others, and changed files that no patch touches."""
     said = []
     commits = target.commits if isinstance(target, Checkout) else ()
@@ -110,10 +110,18 @@ def _note(target: Target, others: list[str]) -> str | None:
             f"{target.package.name} was installed again over an applied series, which left {target.place.folder} "
             f"behind; apply (or --reverse) puts it right"
         )
+    if bare:
+        said.append(
+            f"{target.place.folder} is gone, which kept pip's originals: the series cannot be taken off or changed"
+        )
     if others:
         source = "commits above the pin" if theirs else "an older series of ours (apply takes it off)"
         said.append(f"{', '.join(others)} changed by {source}")
     return "; ".join(said) or None
+
+
+def _any_applied(states: tuple[PatchState, ...]) -> bool:
+    return any(state.state is State.APPLIED for state in states)
 
 
 def _carried(target: Target) -> dict[str, tuple[str, str | None, str | None]]:

@@ -101,7 +101,7 @@ def begin(place: Workplace, writes: Sequence[Write], note: dict[str, Any]) -> No
     """Keeps what is there now, then writes the journal: from here on a cut run can be undone."""
     kept = place.folder / "before"
     shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
+    _folder(kept)
     files = []
     for number, write in enumerate(writes):
         if write.before is not None:

@@ -135,7 +135,11 @@ def existing_folders(asked: Wanted, into: Path | None) -> list[Path]:
     Raises:
         Refused: there are none.
     """
-    folders = [path for path in default_folders(asked, into) if path.exists()]
+    every = default_folders(asked, into)
+    folders = [path for path in every if path.exists()]
+    for path in every if folders else ():
+        if path not in folders:
+            report.say(f"{path} is not there: nothing is said of it")
     if not folders:
         # why: a check of nothing would say yes (check-optional.sh looks at a folder that is gone)
         raise Refused(

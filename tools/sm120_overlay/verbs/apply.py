@@ -132,7 +132,7 @@ def _change(asked: Wanted, target: Target, reverse: bool, dry_run: bool) -> tupl
     """The target as it is then, and whether anything had to change."""
     goal = _goal(asked, reverse, target.pin)
     if isinstance(target, Checkout):
-        return move(target, goal, dry_run)
+        return move(target, goal, dry_run, asked.series(target.pin))
     changed = change_installed(target, goal, asked.series(target.pin), dry_run)
     return open_installed(target.pin, target.package, target.beside), changed
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from contextlib import nullcontext
+from pathlib import Path
+from shlex import quote
 
 from .. import report
-from ..errors import UsageError
+from ..errors import Refused, UsageError
 from ..queue.checkout import Checkout
 from ..queue.clean import check_finished
 from ..queue.export import changes, export_commits, exporting, write_export
+from ..queue.git import tip_of
+from ..queue.home import command
 from ..queue.lint import Finding, lint_export
 from ..queue.transaction import Write
-from ._options import Wanted, own_home, parser, wanted
+from ._options import Wanted, given, own_home, parser, wanted
 from ._targets import named_folders, one_line, reading
 
 EXAMPLES = """\
   export.py                           from the checkouts that apply.py made under build/
   export.py build/v0.5.9/sglang       from this one
   export.py --check                   in CI: exit 1 if the patch files are not what their commits give
+  export.py --drop old-fix            the branch has no old-fix any more, and neither shall the series
 
 Work on a patch with plain git on branch sm120/LINE (commit, amend, reorder), then export.
 
@@ -30,6 +36,10 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
     made = parser("export", "Turn the commits of a series' branch back into patch files.", EXAMPLES)
     made.add_argument("--check", action="store_true", help="write nothing; exit 1 if something would change")
+    made.add_argument(
+        "--drop", type=given, action="append", default=[], metavar="SLUG",
+        help="this patch leaves the series, since the branch does not have it any more (repeatable)",
+    )  # fmt: skip
     options = made.parse_args(argv)
     with nullcontext() if options.check else exporting(own_home()):
         return _export(wanted(options), options)
@@ -41,6 +51,8 @@ def _export(asked: Wanted, options: argparse.Namespace) -> int:
     _check_distinct(checkouts)
     rows = [(checkout, *_exported(asked, checkout)) for checkout in checkouts]
     sound = not any(findings for _, findings, _ in rows)
+    if not options.check:
+        _check_dropped([(checkout, part) for checkout, _, part in rows], options.drop)
     writes = [write for _, _, part in rows for write in part]
     if sound and writes and not options.check:
         write_export(asked.home, writes)
@@ -59,6 +71,48 @@ def _check_distinct(checkouts: list[Checkout]) -> None:
         raise UsageError(f"Two checkouts of {twice} were named.", "Export from one of them.")
     for checkout in checkouts:
         check_finished(checkout)
+        _check_head(checkout)
+
+
+def _check_head(checkout: Checkout) -> None:
+    """What HEAD has is what is exported."""
+    tip = tip_of(checkout.repo, checkout.ours)
+    if tip is not None and checkout.head not in (checkout.base, tip):
+        ours = checkout.ours.removeprefix("refs/heads/")
+        where = f"on {checkout.branch.removeprefix('refs/heads/')}" if checkout.branch else "detached"
+        # why: a commit made beside the branch would be passed over, and `nothing changed` be said
+        raise Refused(
+            f"{checkout.repo.path}: HEAD is {where} at {checkout.head[:12]}; the series is branch {ours}, at "
+            f"{tip[:12]}.",
+            f"git -C {quote(str(checkout.repo.path))} checkout {ours}, and cherry-pick there what the series lacks.",
+        )
+
+
+def _check_dropped(rows: Sequence[tuple[Checkout, Sequence[Write]]], dropped: Sequence[str]) -> None:
+    """A patch leaves the series only by name: a branch may lack it because it was applied with a selection."""
+    gone = {
+        Path(write.path).stem: checkout
+        for checkout, writes in rows
+        for write in writes
+        if write.after is None and write.path.startswith("patches/")
+    }
+    for slug, checkout in gone.items():
+        ours = checkout.ours.removeprefix("refs/heads/")
+        if slug not in dropped:
+            # why: after apply --without or --through an export would delete the others' files, perhaps never committed
+            raise Refused(
+                f"{checkout.repo.path}: {ours} lacks {slug}, which the series has.",
+                f"If it shall leave the series: --drop {slug}. Else apply the whole series first "
+                f"({command('apply')} {checkout.repo.path}), or take its commit back in.",
+            )
+    there = {commit.slug: checkout for checkout, _ in rows for commit in checkout.commits}
+    kept = next((slug for slug in dropped if slug in there), None)
+    if kept:
+        # why: what the branch has is exported, and would only look dropped
+        raise UsageError(
+            f"--drop {kept}: expected a patch that the branch lacks, and {there[kept].repo.path} has it.",
+            "Take its commit out first (git rebase -i), then export.",
+        )
 
 
 def _exported(asked: Wanted, checkout: Checkout) -> tuple[tuple[Finding, ...], list[Write]]:
