@@ -198,7 +198,7 @@ TWICE = LINES + LINES
     (b"@@ -39,2 +39,3 @@\n line 39\n line 40\n+new\n\\ No newline at end of file\n", "is at the end of its file"),
 ])  # fmt: skip
 def test_a_hunk_without_blobs_goes_where_only_it_can_stand_or_nowhere(hunk: bytes, said: str) -> None:
-    text = LINES + b"x\n" if "middle" in said else TWICE
+    text = LINES + b"x\n" if "at the end" in said else TWICE
     (placed,) = put(b"--- x\n+++ x\n" + hunk, {"x": text})
     assert (placed.how, said in placed.why) == (How.UNKNOWN, True), placed
 

@@ -14,7 +14,7 @@ from sm120_overlay.queue.git import SETTINGS
 from ..queue.toy import FIRST, HOOK, TOY, Toy, git, write
 from .people import BARE, CORE, RUN, Stranger, adopt, at_head, everything, hows, whys
 
-Save = Callable[[bytes], Path]
+Save = Callable[..., Path]
 PLAIN = "--- {0}/{1}\n+++ {0}/{1}\n@@ -1,3 +1,3 @@\n-one\n+ONE\n two\n three\n\\ No newline at end of file\n"
 NEW = "--- /dev/null\n+++ {0}/{1}\n@@ -0,0 +1 @@\n+x = 1\n"
 
@@ -200,7 +200,11 @@ def test_a_diff_without_blobs_does_not_go_on_twice(ours: Path, saved: Save) -> N
 
 
 def test_a_slug_of_either_upstream_is_not_taken_again(stranger: Stranger, ours: Path, saved: Save) -> None:
-    answer = adopt(saved(stranger.diff({BARE: "x\n"})), ours, "--slug", "more-gears", "--dry-run")
+    diff = stranger.diff({BARE: "x\n"})
+    for slug in ("more-gears", "bring-hook"):
+        answer = adopt(saved(diff), ours, "--slug", slug)
+        assert (answer.code, "the line has a patch of that name" in answer.err) == (2, True)
+    answer = adopt(saved(diff, "more-gears.diff"), ours, "--dry-run")
     assert [patch["slug"] for patch in answer.said["targets"][0]["patches"]] == ["more-gears-2"]
     assert [patch["commit"] for patch in answer.said["targets"][0]["patches"]] == [None]
 

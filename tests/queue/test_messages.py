@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sm120_overlay.cli import main
+from sm120_overlay.queue.git import Repository, git_version
 
 from .toy import FIRST, Toy, commit, git, write
 
@@ -53,6 +54,8 @@ def test_a_checkout_of_another_user_gets_gits_own_remedy(
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
     clone = toy.clone()
+    if git_version(Repository(clone)) < (2, 35, 2):
+        pytest.skip("this git does not look at who owns a checkout")
     for path in (clone, clone / ".git"):
         os.chown(path, 12345, 12345)
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -70,7 +73,7 @@ def test_commits_of_the_users_own_are_told_how_to_come_on_top(toy: Toy, capsys: 
     assert " rebase sm120/v1 main" in said
     code, _ = told(capsys, "status", str(clone))
     main(["status", str(clone)])
-    assert "1 commits after the pin v1.0, 1 of them not ours" in capsys.readouterr().out
+    assert "1 commit after the pin v1.0, 1 of them not ours" in capsys.readouterr().out
     git(clone, "checkout", "-q", "--detach", toy.pin().commit)
     assert main(["apply", str(clone)]) == 0
     git(clone, "rebase", "-q", "sm120/v1", "main")
@@ -117,3 +120,12 @@ def test_what_the_documents_link_to_is_there() -> None:
     for document in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")):
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document.name} links to {link}"
+
+
+def test_a_branch_of_the_users_that_head_leaves_is_named(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    clone = toy.clone()
+    git(clone, "checkout", "-q", "-b", "mine")
+    assert main(["apply", str(clone)]) == 0
+    assert "HEAD is on sm120/v1 now; mine stays where it was" in capsys.readouterr().out
+    assert main(["apply", str(clone)]) == 0
+    assert "stays where it was" not in capsys.readouterr().out

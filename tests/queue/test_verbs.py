@@ -281,7 +281,7 @@ def test_lint_answers_in_words_and_in_json(toy: Toy, capsys: pytest.CaptureFixtu
         {"line": "v1", "where": "right-answer", "what": "its test tests/patches/test_right_answer.py does not exist"}
     ]
     assert main(["lint"]) == 1
-    assert "1 findings" in capsys.readouterr().out
+    assert "1 finding" in capsys.readouterr().out
 
 
 def project_copy(toy: Toy) -> Path:

@@ -130,7 +130,7 @@ def _carried(letter: Letter, foreign: Sequence[Foreign]) -> list[Foreign]:
     for one in foreign:
         if one.path in moved or (one.source in moved and one.source == one.path):
             one = replace(one, problem="is moved away and comes anew in one diff: make it with git diff --no-renames")  # noqa: PLW2901
-        elif one.source is None and not one.new and letter.ends_changed:
+        elif one.source is None and not one.new and letter.ends_changed and not one.problem:
             said = "names no blob, and every line of the diff ends in CR LF: which line ends it has is not certain"
             one = replace(one, problem=said)  # noqa: PLW2901
         found.append(one)

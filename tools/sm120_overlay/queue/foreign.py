@@ -101,7 +101,9 @@ def parse_foreign(spot: Spot, text: str) -> tuple[Foreign, ...]:
         at = _read(spot, lines, at, sections)
     if not sections:
         colour = "\x1b[" in text
-        todo = "Make it without colours: git diff --no-color." if colour else TODO
+        todo = (
+            "Make it without colours: git diff --no-color." if colour else "Make it with git diff, or git format-patch."
+        )
         # why: a page that says `not found`, saved as a diff, must not pass for an empty change
         raise UsageError(
             f"{spot}: expected a unified diff, found {'colour codes' if colour else 'no file'} in it.", todo

@@ -147,14 +147,14 @@ def letters_of_commits(repo: Repository, revision: str) -> tuple[Letter, ...]:
     code, out = 1, b""
     if "..." not in revision:
         code, out, _ = attempt(repo, "rev-list", "--reverse", "--parents", *one, "--end-of-options", revision, "--")
-    if code:
+    rows = [row.split() for row in out.decode().splitlines()]
+    if code or (one and not rows):
         # why: a typing error in a file's name would be taken for a revision
         raise UsageError(
             f"{revision}: expected a file, `-`, or a commit or range (A..B) of {repo.path}; found none of these.",
             "Name the repository that holds it (--from CLONE), and the commit by its id: a tree laid out from a wheel "
             "has no tags.",
         )
-    rows = [row.split() for row in out.decode().splitlines()]
     if not rows:
         # why: an empty range is mostly one that was written the wrong way round
         raise UsageError(f"{revision}: expected commits in that range of {repo.path}, found none.", "Try it as B..A.")

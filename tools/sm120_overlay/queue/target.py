@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from .blobs import digest
-from .checkout import Checkout, observe_files
+from .checkout import Checkout, observe_files, unfinished
 from .git import Entry, diff_trees
 from .installed import Installed, hidden_patches, observe_installed
 from .series import Chain, Series, chains, observed_digest
@@ -98,11 +98,15 @@ def _at_pin(known: Mapping[str, Chain], older: set[str]) -> dict[str, str | None
 def _note(target: Target, others: list[str], bare: bool) -> str | None:
     """What a reader of the states must know besides: commits of others, and changed files that no patch touches."""
     said = []
+    busy = unfinished(target) if isinstance(target, Checkout) else None
+    if busy:
+        said.append(f"a git {busy[0]} of yours is unfinished there")
     commits = target.commits if isinstance(target, Checkout) else ()
     theirs = sum(not commit.ours for commit in commits)
     if theirs:
         said.append(
-            f"HEAD {commits[-1].id[:12]} is {len(commits)} commits after the pin {target.pin.tag}, "
+            f"HEAD {commits[-1].id[:12]} is {len(commits)} commit{'s' * (len(commits) > 1)} after the pin "
+            f"{target.pin.tag}, "
             f"{theirs} of them not ours"
         )
     if isinstance(target, Installed) and target.overwritten:

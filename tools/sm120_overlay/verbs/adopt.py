@@ -69,6 +69,9 @@ def main(argv: list[str] | None = None) -> int:
         histories = _histories(checkout, options)
         letters = letters or letters_of_commits(checkout.repo, options.change)
         taken = tuple(slug for pin in line.pins for slug in asked.series(pin).slugs)
+        if options.slug and not options.split and options.slug in (*taken, *(one.slug for one in checkout.commits)):
+            # why: a name is one patch's over both upstreams, and another number behind it was not asked for
+            raise UsageError(f"--slug {options.slug}: the line has a patch of that name.", "Give it another name.")
         wish = Wish(options.slug, options.depth if options.split else None, tuple(options.leave_out), taken)
         adopted = plan(checkout, letters, _known(asked, checkout, histories), histories, wish)
         if not all(one.mergeable for one in adopted):

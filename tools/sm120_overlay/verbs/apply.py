@@ -171,12 +171,16 @@ def _next_steps(target: Target, found: Report, reverse: bool) -> list[str]:
         return ["next: nothing to install; restart the server", *_caches(pin, found)]
     if reverse:
         return []
+    left = (target.branch or target.ours).removeprefix("refs/heads/")
+    ours = target.ours.removeprefix("refs/heads/")
+    moved = [] if left == ours else [f"note: HEAD is on {ours} now; {left} stays where it was"]
     if target.laid_out:
         return [
+            *moved,
             "next: this tree comes from a wheel, to read, test and rebase; it cannot be installed. To run it: "
             f"pip install {pin.distribution}=={pin.version}, then {command('apply')} --installed",
         ]
-    return ["next: " + pin.install.format(path=found.path), *_caches(pin, found)]
+    return [*moved, "next: " + pin.install.format(path=found.path), *_caches(pin, found)]
 
 
 def _caches(pin: Pin, found: Report) -> list[str]:

@@ -39,5 +39,5 @@ def main(argv: list[str] | None = None) -> int:
     else:
         for line, finding in findings:
             report.show(f"{line}: {finding.where}: {finding.what}")
-        report.show(f"{len(findings)} findings" if findings else "nothing is wrong")
+        report.show(f"{len(findings)} finding{'s' * (len(findings) > 1)}" if findings else "nothing is wrong")
     return 1 if findings else 0
