@@ -7,16 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from git.exc import GitCommandError
 
 from sm120_overlay.errors import Missing
-from sm120_overlay.queue.git import GitError
+from sm120_overlay.queue.git import GitError, _no_library
 from sm120_overlay.queue.merge import merge
 from sm120_overlay.queue.transaction import Workplace, Write, transact
 
 from .scenes import ask
 from .test_rare import error
-from .toy import Toy, git
+from .toy import Toy, git, write
 
+PLAIN = "--- a/python/toy/bare.txt\n+++ b/python/toy/bare.txt\n@@ -1,2 +1,2 @@\n-one\n+ONE\n two\n"
 PINS = {
     "a line's name": ("[line.v1", '[line."v 1"', "expected a name of letters, digits"),
     "a line of nothing": ('default = "v1"', 'default = "v1"\n[line.v2.joint]\ntorch = "1"', "at least one upstream"),
@@ -89,3 +91,50 @@ def test_what_cannot_be_undone_at_once_is_kept_and_said(tmp_path: Path) -> None:
         transact(place, [Write("file", b"before", b"after")], {}, full, full)
     assert place.journal.is_file()
     assert (place.folder / "before" / "0").read_bytes() == b"before"
+
+
+def test_file_names_that_are_not_utf8_are_refused(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    assert error("lint") == (4, "Python takes file names for ascii here, expected utf-8.")
+
+
+def test_a_git_that_is_too_old_is_told_from_a_folder_that_is_no_checkout(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm120_overlay.queue.checkout.git_version", lambda repo: (2, 25, 1))
+    assert error("status", toy.root) == (4, "git 2.25.1 is too old; expected 2.34 or newer.")
+
+
+def test_a_git_that_is_there_and_broken_is_told_from_one_that_is_missing() -> None:
+    broken = ImportError("git executable")
+    broken.__cause__ = GitCommandError("git version", 128, b"fatal: bad config line 1")
+    said = _no_library(broken)
+    assert (said.exit_code, said.what) == (4, "git does not run: bad config line 1.")
+
+
+def test_a_mail_that_git_cannot_read_is_refused_by_its_name(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sm120_overlay.queue.letter.attempt", lambda *_, **__: (128, b"", "fatal: too many headers"))
+    mail = toy.root / "odd.eml"
+    mail.write_bytes(b"From: Ann <ann@example.org>\nSubject: x\n\nBody.\n")
+    code, what = error("adopt", mail, toy.clone())
+    assert (code, what.endswith("git cannot read the mail: too many headers.")) == (2, True)
+
+
+def test_a_file_that_a_partial_clone_lacks_is_not_merged_by_guess(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = toy.clone()
+    assert ask("apply", clone).code == 0
+    write(toy.root, {"x.patch": PLAIN})
+    monkeypatch.setattr("sm120_overlay.queue.adoption.read_objects", lambda repo, names: dict.fromkeys(names))
+    code, what = error("adopt", toy.root / "x.patch", clone)
+    assert (code, "bare.txt cannot be read: a partial clone." in what) == (1, True)
+
+
+def test_a_branch_in_the_way_of_a_hand_off_is_named(toy: Toy) -> None:
+    clone = toy.clone()
+    assert ask("apply", clone).code == 0
+    git(clone, "branch", "adopt")
+    stranger = toy.clone(into="stranger")
+    write(stranger, {"python/toy/core.py": "def answer():\n    return 43\n"})
+    write(toy.root, {"x.patch": git(stranger, "diff")})
+    code, what = error("adopt", toy.root / "x.patch", clone)
+    assert (code, "a branch adopt of yours is in the way of adopt/x" in what) == (1, True)

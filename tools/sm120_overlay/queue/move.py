@@ -90,7 +90,7 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: 
         return
     wanted = read_commits(repo, built.tip, (checkout.base,)) if built.commits else ()
     said = [_said(commit) for commit in wanted]
-    if [_said(commit) for commit in commits] != said and not _are_in(checkout, commits, whole):
+    if [_said(commit) for commit in commits] != said and not _are_filed(checkout, commits, whole):
         other = [commit.slug or commit.id[:12] for commit in theirs if _said(commit) not in said]
         branch, git = checkout.ours.removeprefix("refs/heads/"), f"git -C {quote(str(checkout.repo.path))}"
         # why: commits on our branch that another hand made are its owner's work, and would be lost
@@ -102,12 +102,12 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: 
         )
 
 
-def _are_in(checkout: Checkout, commits: Sequence[Commit], whole: Series) -> bool:
-    """Whether all these commits are what the patch files say, of which only a part (or none) is wanted now."""
+def _are_filed(checkout: Checkout, commits: Sequence[Commit], whole: Series) -> bool:
+    """Whether these commits are just what the patch files say, of which only a part (or none) is wanted now."""
     with objects_alone(checkout.where.common) as bare:
         built = build(bare, checkout.base, whole, base_contents(checkout.repo, checkout.base, whole))
-        said = {_said(commit) for commit in read_commits(bare, built.tip, (checkout.base,))} if built.commits else set()
-    return all(_said(commit) in said for commit in commits)
+        filed = read_commits(bare, built.tip, (checkout.base,)) if built.commits else ()
+    return [_said(commit) for commit in commits] == [_said(commit) for commit in filed]
 
 
 def _said(commit: Commit) -> tuple[str, str, str]:

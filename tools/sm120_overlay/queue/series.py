@@ -156,7 +156,7 @@ def _check_complete(listing: Path) -> None:
     if stray:
         # why: a patch that lost its line in a merge would be skipped in silence
         raise UsageError(
-            f"{stray}: {listing.name} beside it does not name this patch.",
+            f"{listing}:{max(len(names), 1)}: expected a line for every patch beside it, found none for {stray.name}.",
             "Give it its line there, export again from the branch that has it, or move the file away.",
         )
 
