@@ -58,6 +58,8 @@ def make_project(scratch: Path, line: str) -> tuple[Path, Path, str]:
     shutil.copytree(ROOT / "tools", project / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pins.toml", project / "pins.toml")
     (project / "tests" / "patches").mkdir(parents=True)
+    (project / "patches" / line / "sglang").mkdir(parents=True)
+    (project / "patches" / line / "sglang" / "series").touch()
     apply = [sys.executable, str(project / "tools" / "apply.py"), "--line", line, "--only", "sglang"]
     subprocess.run([*apply, "--source", "pypi", "--into", str(out)], check=True, capture_output=True)
     checkout = out / "sglang"
