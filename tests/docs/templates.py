@@ -18,6 +18,9 @@ SPOT = "file:line"
 ALIASES = {
     "sys.executable": "python",
     "error.strerror": "reason",
+    "checkout.git": "git -C PATH",
+    "checkout.our_name": "our branch",
+    "checkout.standing": "on BRANCH, or detached",
     "blob_of": "blob",
     "blob_id": "blob",
     "error": "reason",

@@ -5,7 +5,6 @@ The commits carry the user's own name as committer, so that `apply` never takes 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,6 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatch
 from itertools import groupby
-from pathlib import Path
 
 from ..errors import Refused, UsageError
 from .bases import Base, Known, blobs_named, find_base
@@ -23,10 +21,10 @@ from .build import COMMITTER, Said, build_on
 from .checkout import Checkout
 from .fitting import HANDED_OFF, PLACED, File, Ground, How, Placed, changed_files, groups, place_foreign, wanted_blobs
 from .foreign import Foreign, parse_foreign
-from .git import Change, Repository, attempt, diff_trees, objects_alone, read_objects, run, tree_entries
-from .letter import OVERLAY_BLOB, Letter, letter_of_commit
+from .git import Change, Repository, attempt, diff_trees, git_path, objects_alone, read_objects, tree_entries
+from .letter import Letter, letter_of_commit
 from .located import locate, names, readings, suffixes
-from .mail import parse_trailers
+from .mail import overlay_paths
 from .paths import Spot, shown
 from .unfinished import slug_of, unfinished_message
 
@@ -91,7 +89,7 @@ def plan(
         UsageError: a diff is damaged, or nothing is left of it.
     """
     branch = _Branch(checkout, _overlays(checkout))
-    read = [(letter, parse_foreign(_spot(letter), letter.diff)) for letter in letters]
+    read = [(letter, parse_foreign(letter.spot, letter.diff)) for letter in letters]
     _check_left(wish, [one for _, files in read for one in files])
     found: list[Adopted] = []
     for letter, foreign in read:
@@ -150,14 +148,9 @@ def _check_overlays(branch: _Branch, letter: Letter, files: Sequence[Placed], wi
             )
 
 
-def _spot(letter: Letter) -> Spot:
-    return Spot(letter.name, 1 if letter.raw else None)
-
-
 def _overlays(checkout: Checkout) -> frozenset[str]:
     """The overlay files of the series on the branch."""
-    values = (value for commit in checkout.commits for key, value in parse_trailers(commit.message) if key == "Overlay")
-    return frozenset(OVERLAY_BLOB.sub("", value) for value in values)
+    return frozenset(path for commit in checkout.commits for path in overlay_paths(commit.message))
 
 
 def _left_out(foreign: Foreign, globs: Sequence[str]) -> bool:
@@ -347,7 +340,8 @@ def _reviewed(repo: Repository, before: str, commit: str, adopted: Adopted) -> I
     """The files, as moved those whose hunks now stand in other functions than the diff said, or in another order."""
     there: dict[str, list[str]] = {}
     if any(one.how is How.CLEAN for one in adopted.files):
-        with objects_alone(_objects_of(repo)) as bare:  # a clone's attributes have no say in what a function is
+        # A clone's attributes have no say in what a function is.
+        with objects_alone(git_path(repo, "objects").parent) as bare:
             foreign = parse_foreign(Spot(commit), letter_of_commit(bare, commit, before).diff)
         there = {one.name: _run_of(hunk.section for hunk in one.hunks) for one in foreign}
     for one in adopted.files:
@@ -368,13 +362,6 @@ def _in_order(some: Sequence[str], every: Sequence[str]) -> bool:
 def _run_of(sections: Iterable[str]) -> list[str]:
     """Functions in the order of the hunks, each once for hunks that follow each other."""
     return [name for name, _ in groupby(section.strip() for section in sections)]
-
-
-def _objects_of(repo: Repository) -> Path:
-    """The folder that `objects` of a repository lies in."""
-    return repo.path / os.fsdecode(run(repo, "rev-parse", "--git-path", "objects")).removesuffix("\n").removesuffix(
-        "objects"
-    )
 
 
 def _readable(section: str) -> str:

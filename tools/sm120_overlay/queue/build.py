@@ -6,13 +6,12 @@ and the patch files alone. Objects only: no branch, index or file of the reposit
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import Refused
 from .diff import quote
-from .git import GitError, Repository, read_objects, run
+from .git import GitError, Repository, git_path, read_objects, run
 from .patch import Patch
 from .series import Series, chains, contents
 
@@ -135,8 +134,8 @@ def _drop_keeps(repo: Repository) -> bool:
 
     With one there the same pack cannot be made again. git writes into it who keeps the pack, so others' stay.
     """
-    folder = repo.path / os.fsdecode(run(repo, "rev-parse", "--git-path", "objects/pack")).removesuffix("\n")
-    left = [keep for keep in folder.glob("pack-*.keep") if keep.read_bytes().strip() in (b"", b"fast-import")]
+    packs = git_path(repo, "objects/pack")
+    left = [keep for keep in packs.glob("pack-*.keep") if keep.read_bytes().strip() in (b"", b"fast-import")]
     for keep in left:
         keep.unlink(missing_ok=True)
     return bool(left)

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from ..errors import Missing, OverlayError, Refused
 from .blobs import blob_of
 from .build import COMMITTER
 from .git import OLDEST, Repository, attempt, git_version, last_words, run
 from .home import command
-from .mail import parse_trailers
+from .mail import slug_in
 from .pins import Lines, Pin
 from .sources import pinned_roots
 from .transaction import FOLDER, Workplace, read_file
@@ -49,7 +50,7 @@ class Commit:
     @property
     def slug(self) -> str | None:
         """The slug in its trailers."""
-        return next((value for key, value in parse_trailers(self.message) if key == "Slug"), None)
+        return slug_in(self.message)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,21 @@ class Checkout:
     def ours(self) -> str:
         """The branch that these tools keep in this checkout."""
         return our_branch(self.pin)
+
+    @property
+    def our_name(self) -> str:
+        """The same as a person writes it."""
+        return self.ours.removeprefix("refs/heads/")
+
+    @property
+    def standing(self) -> str:
+        """Where HEAD is, in words: on a branch, or detached."""
+        return f"on {self.branch.removeprefix('refs/heads/')}" if self.branch else "detached"
+
+    @property
+    def git(self) -> str:
+        """How a person's command line begins that runs git there."""
+        return f"git -C {quote(str(self.repo.path))}"
 
     @property
     def laid_out(self) -> bool:

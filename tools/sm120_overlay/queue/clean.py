@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 
 from ..errors import Refused
 from .blobs import blob_of
@@ -46,12 +45,11 @@ def check_head(checkout: Checkout) -> None:
     check_finished(checkout)
     at_pin = checkout.head == checkout.base
     if not at_pin and checkout.branch != checkout.ours and not all(commit.ours for commit in checkout.commits):
-        where = f"on {checkout.branch.removeprefix('refs/heads/')}" if checkout.branch else "detached"
-        ours, git = checkout.ours.removeprefix("refs/heads/"), f"git -C {quote(str(checkout.repo.path))}"
+        ours, git = checkout.our_name, checkout.git
         # why: commits between the pin and the series would change what the series was proved on
         raise Refused(
-            f"{checkout.repo.path}: HEAD is {checkout.head[:12]}, {where}; expected the pin {checkout.base[:12]} or "
-            f"our branch {ours}.",
+            f"{checkout.repo.path}: HEAD is {checkout.head[:12]}, {checkout.standing}; expected the pin "
+            f"{checkout.base[:12]} or our branch {ours}.",
             f"{git} checkout {checkout.base[:12]}, apply, then put your commits on top: {git} rebase {ours} "
             f"{(checkout.branch or checkout.head[:12]).removeprefix('refs/heads/')}",
         )

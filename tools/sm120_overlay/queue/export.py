@@ -48,7 +48,7 @@ def export_commits(checkout: Checkout) -> Exported:
     if tip is None:
         # why: an export of nothing would empty the series
         raise Refused(
-            f"{repo.path}: there is no branch {checkout.ours.removeprefix('refs/heads/')} to export.",
+            f"{repo.path}: there is no branch {checkout.our_name} to export.",
             "Apply the series there first (tools/apply.py), then commit on that branch.",
         )
     commits = read_commits(repo, tip, (checkout.base,))

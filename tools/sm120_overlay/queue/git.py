@@ -306,6 +306,11 @@ def index_entries(repo: Repository, paths: Iterable[str], index: Path | None = N
     return found
 
 
+def git_path(repo: Repository, name: str) -> Path:
+    """Where git keeps a file or folder of its own, such as `objects`."""
+    return repo.path / os.fsdecode(run(repo, "rev-parse", "--git-path", name)).removesuffix("\n")
+
+
 def is_repository(path: Path) -> bool:
     """Whether a folder is a repository of git's, bare or not, itself."""
     return path.is_dir() and attempt(Repository(path.resolve()), "rev-parse", "--git-dir")[0] == 0

@@ -12,14 +12,15 @@ from tempfile import TemporaryDirectory
 
 from ..errors import Refused, UsageError
 from .diff import DIFF_FORM
+from .foreign import MAIL
 from .git import Repository, attempt, is_repository, last_words, run
-from .mail import parse_trailers
+from .mail import overlay_paths, slug_in
+from .paths import Spot
 
-BOX = re.compile(rb"From \S+ +\w{3} \w{3} ")  # how a mail begins in a file of mails
+BOX = re.compile(MAIL.pattern.encode())
 HEADER = re.compile(rb"[A-Za-z][\w-]*:|[ \t]|>?From ")
 TELLING = re.compile(rb"^(From|Subject|Date|Message-ID):", re.IGNORECASE | re.MULTILINE)
 COVER = re.compile(rb"^Subject:[^\n]*\b0+/\d+\]", re.MULTILINE)
-OVERLAY_BLOB = re.compile(r" [0-9a-f]{40}$")
 MAGIC = {
     b"\x1f\x8b": ("a compressed file", "Unpack it first (gunzip)."),
     b"\xff\xfe": ("UTF-16 text", "Write it with git itself: git diff --output=FILE"),
@@ -51,15 +52,19 @@ class Letter:
     ends_changed: bool = False
 
     @property
+    def spot(self) -> Spot:
+        """Where its diff begins; in a mail or a commit no line means anything."""
+        return Spot(self.name, 1 if self.raw else None)
+
+    @property
     def overlays(self) -> tuple[str, ...]:
         """The overlay files that it names, where it was a patch of a series already."""
-        named = (value for key, value in parse_trailers(f"\n\n{self.body}") if key == "Overlay")
-        return tuple(OVERLAY_BLOB.sub("", value) for value in named)
+        return overlay_paths(f"\n\n{self.body}")
 
     @property
     def slug(self) -> str:
         """The slug in its trailers, where it was a patch of a series already."""
-        return next((value for key, value in parse_trailers(f"\n\n{self.body}") if key == "Slug"), "")
+        return slug_in(f"\n\n{self.body}") or ""
 
     @property
     def title(self) -> str:

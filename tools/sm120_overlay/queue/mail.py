@@ -111,6 +111,17 @@ def parse_trailers(message: str) -> tuple[tuple[str, str], ...]:
     return tuple((match[1], match[2]) for match in matches if match)
 
 
+def slug_in(message: str) -> str | None:
+    """The slug in a message's trailers, None where there is none."""
+    return next((value for key, value in parse_trailers(message) if key == "Slug"), None)
+
+
+def overlay_paths(message: str) -> tuple[str, ...]:
+    """The paths that a message's `Overlay: PATH BLOB` trailers name; an author leaves the blob to export."""
+    named = (value for key, value in parse_trailers(message) if key == "Overlay")
+    return tuple(re.sub(r" [0-9a-f]{40}$", "", value) for value in named)
+
+
 def _is_date(text: str) -> bool:
     """Whether it is a date as git writes it, and one that exists."""
     match = DATE.fullmatch(text)

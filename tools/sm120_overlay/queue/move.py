@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from shlex import quote
 from typing import Any
 
 from ..errors import Refused
@@ -92,7 +91,7 @@ def _check_ours(checkout: Checkout, branch_tip: str | None, built: Built, repo: 
     said = [_said(commit) for commit in wanted]
     if [_said(commit) for commit in commits] != said and not _are_filed(checkout, commits, whole):
         other = [commit.slug or commit.id[:12] for commit in theirs if _said(commit) not in said]
-        branch, git = checkout.ours.removeprefix("refs/heads/"), f"git -C {quote(str(checkout.repo.path))}"
+        branch, git = checkout.our_name, checkout.git
         # why: commits on our branch that another hand made are its owner's work, and would be lost
         raise Refused(
             f"{checkout.repo.path}: {branch} is not what the series says: "

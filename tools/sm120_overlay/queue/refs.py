@@ -45,15 +45,14 @@ def branch_tip_of(checkout: Checkout) -> str | None:
         # why: git keeps branches as files: sm120 and sm120/LINE cannot both be
         raise Refused(
             f"{checkout.repo.path}: a branch {family.removeprefix('refs/heads/')} of yours is in the way of "
-            f"{checkout.ours.removeprefix('refs/heads/')}.",
+            f"{checkout.our_name}.",
             "Rename it (git branch -m), then run again.",
         )
     ours = found.get(checkout.ours)
     if ours is not None and ours.worktree is not None:
         # why: moving a branch below another worktree makes all of its files look edited
         raise Refused(
-            f"{ours.worktree} has {checkout.ours.removeprefix('refs/heads/')} checked out, a worktree of the same "
-            f"repository.",
+            f"{ours.worktree} has {checkout.our_name} checked out, a worktree of the same repository.",
             "Work there, or make this one a clone of its own.",
         )
     return ours.tip if ours else None

@@ -92,15 +92,15 @@ def _pinned(checkout: Checkout, adopted: Adopted) -> bool:
 
 def _end(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None, dry_run: bool) -> list[str]:
     """What was done, and what a person does now."""
-    path, branch = quote(str(checkout.repo.path)), checkout.ours.removeprefix("refs/heads/")
+    path, branch = quote(str(checkout.repo.path)), checkout.our_name
     if handed:
         first, name = handed
         if dry_run:
             return [f"Would be given to git on branch {name}, since there are conflicts; nothing was written."]
         return [
             f"Nothing was put on {branch}: there are conflicts. The patches lie on branch {name}, on their own base.",
-            f"  → git -C {path} cherry-pick {first[:12]}..{name}",
-            f"    (solve, git add, git cherry-pick --continue), then git -C {path} branch -D {name};",
+            f"  → {checkout.git} cherry-pick {first[:12]}..{name}",
+            f"    (solve, git add, git cherry-pick --continue), then {checkout.git} branch -D {name};",
             f"    fill in what is marked TO-FILL ({_amending(checkout, len(adopted))}),",
             f"    write the test that each names, then {command('export')} {path}",
         ]
@@ -115,7 +115,7 @@ def _end(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str]
 
 
 def _committed(checkout: Checkout, adopted: Sequence[Adopted]) -> list[str]:
-    path, branch = quote(str(checkout.repo.path)), checkout.ours.removeprefix("refs/heads/")
+    path, branch = quote(str(checkout.repo.path)), checkout.our_name
     lines = [f"{one.slug}: commit {one.commit[:12]} on {branch}" for one in adopted if one.commit]
     waiting = sum(bool(one.commit and marks(one.message)) for one in adopted)
     fill = f"fill in what is marked TO-FILL ({_amending(checkout, len(lines))}), " if waiting else ""
@@ -124,8 +124,7 @@ def _committed(checkout: Checkout, adopted: Sequence[Adopted]) -> list[str]:
 
 def _amending(checkout: Checkout, patches: int) -> str:
     """How the messages of that many last commits are amended."""
-    path = quote(str(checkout.repo.path))
-    return f"git -C {path} " + ("commit --amend" if patches == 1 else f"rebase -i {checkout.head[:12]}, with reword")
+    return f"{checkout.git} " + ("commit --amend" if patches == 1 else f"rebase -i {checkout.head[:12]}, with reword")
 
 
 def _as_json(checkout: Checkout, adopted: Sequence[Adopted], handed: tuple[str, str] | None) -> dict[str, Any]:

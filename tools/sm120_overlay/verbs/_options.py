@@ -64,6 +64,13 @@ def given(text: str) -> str:
     return text
 
 
+def count(text: str) -> int:
+    """A number of at least one."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
+    return int(text)
+
+
 def folder(text: str) -> Path:
     """The same as a path that leads somewhere, be it to what is not there yet."""
     path = Path(given(text))

@@ -143,7 +143,7 @@ def existing_folders(asked: Wanted, into: Path | None) -> list[Path]:
     if not folders:
         # why: a check of nothing would say yes (check-optional.sh looks at a folder that is gone)
         raise Refused(
-            f"{default_folders(asked, into)[0].parent.resolve()}: no checkout is there.",
+            f"{every[0].parent.resolve()}: no checkout is there.",
             f"Make one with {command('apply')}, or name a checkout, or --installed.",
         )
     return folders

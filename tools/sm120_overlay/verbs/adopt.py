@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 
 from .. import report
 from ..cache import cache_dir
@@ -25,13 +24,12 @@ from ..queue.letter import Letter, letters_of, letters_of_commits
 from ..queue.located import readings
 from ..queue.move import write_changes
 from ..queue.patch import SLUG
-from ..queue.paths import Spot
 from ..queue.pins import Pin
 from ..queue.refs import plan_refs
 from ..queue.series import Series
 from ..queue.sources import pinned_roots
 from ._adopted import show_adopted
-from ._options import Wanted, folder, given, parser, wanted
+from ._options import Wanted, count, folder, given, parser, wanted
 from ._targets import default_folders, writing
 
 WHAT = "Make patches of what people have, as commits on the series' branch."
@@ -99,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--slug", type=_slug, help="the patch's name (default: made of its subject)")
     made.add_argument("--split", action="store_true", help="a patch for each folder")
-    made.add_argument("--depth", type=_count, default=2, help="how far below the package --split goes (default: 2)")
+    made.add_argument("--depth", type=count, default=2, help="how far below the package --split goes (default: 2)")
     made.add_argument(
         "--leave-out", type=given, action="append", default=[], metavar="GLOB", help="files to leave out (repeatable)"
     )
@@ -111,12 +109,6 @@ def _slug(text: str) -> str:
     if not re.fullmatch(SLUG, text):
         raise argparse.ArgumentTypeError(f"expected lower-case words joined by hyphens, found {text!r}")
     return text
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
-    return int(text)
 
 
 def _read(asked: Wanted, options: argparse.Namespace) -> tuple[tuple[Letter, ...], Path]:
@@ -193,7 +185,7 @@ def _default(asked: Wanted, options: argparse.Namespace, letters: Sequence[Lette
 
 def _files(letters: Sequence[Letter]) -> Iterator[Foreign]:
     for letter in letters:
-        yield from parse_foreign(Spot(letter.name, 1 if letter.raw else None), letter.diff)
+        yield from parse_foreign(letter.spot, letter.diff)
 
 
 def _is_for(pin: Pin, folder: Path, found: Foreign) -> bool:
@@ -207,14 +199,15 @@ def _check_branch(checkout: Checkout, series: Series) -> None:
     check_finished(checkout)
     tip = tip_of(checkout.repo, checkout.ours)
     bare = checkout.head == checkout.base and not series.patches and tip is None
-    ours = checkout.ours.removeprefix("refs/heads/")
+    ours = checkout.our_name
     if checkout.branch != checkout.ours and not bare:
-        where = f"on {checkout.branch.removeprefix('refs/heads/')}" if checkout.branch else "detached"
-        there = f"git -C {quote(str(checkout.repo.path))} checkout {ours}"
         # why: a commit elsewhere would not be exported with the series
         raise Refused(
-            f"{checkout.repo.path}: HEAD is {where}; a change is adopted on top of the series, on branch {ours}.",
-            there if tip else f"Apply the series there first: {command('apply')} {checkout.repo.path}",
+            f"{checkout.repo.path}: HEAD is {checkout.standing}; a change is adopted on top of the series, on branch "
+            f"{ours}.",
+            f"{checkout.git} checkout {ours}"
+            if tip
+            else f"Apply the series there first: {command('apply')} {checkout.repo.path}",
         )
 
 
@@ -234,7 +227,7 @@ def _known(asked: Wanted, checkout: Checkout, histories: Sequence[Repository]) -
     """The likeliest bases: the checkout's pin, its branch, then the pins of other lines."""
     pin = checkout.pin
     own = [Known(checkout.repo, checkout.base, pin.tag)]
-    own += [Known(checkout.repo, checkout.head, checkout.ours.removeprefix("refs/heads/"))] if checkout.commits else []
+    own += [Known(checkout.repo, checkout.head, checkout.our_name)] if checkout.commits else []
     pins = [other for other in asked.lines.all_pins() if other.upstream == pin.upstream]
     return own + [Known(repo, root, other.tag) for other in pins for root in pinned_roots(other) for repo in histories]
 
@@ -253,19 +246,19 @@ def _put(checkout: Checkout, done: Sequence[Adopted], repo: Repository, dry_run:
 
 def _handed_off(checkout: Checkout, adopted: Sequence[Adopted], dry_run: bool) -> tuple[str, str]:
     """Gives the patches to git, on their own base: the commit before the first ("" in a dry run), and the branch."""
-    branch, path = f"adopt/{adopted[0].slug}", quote(str(checkout.repo.path))
+    branch = f"adopt/{adopted[0].slug}"
     if tip_of(checkout.repo, "refs/heads/adopt"):
         # why: git keeps no branch below another one
         raise Refused(
             f"{checkout.repo.path}: a branch adopt of yours is in the way of {branch}.",
-            f"Rename it: git -C {path} branch -m adopt NEW-NAME",
+            f"Rename it: {checkout.git} branch -m adopt NEW-NAME",
         )
     if tip_of(checkout.repo, f"refs/heads/{branch}"):
         first = run(checkout.repo, "rev-list", "--max-parents=0", f"refs/heads/{branch}").decode().split()[0]
         # why: an earlier try may hold conflicts that someone has resolved by hand
         raise Refused(
             f"{checkout.repo.path}: branch {branch} is there already, of an earlier try.",
-            f"Go on with it (git -C {path} cherry-pick {first[:12]}..{branch}), or remove it: git -C {path} branch "
+            f"Go on with it ({checkout.git} cherry-pick {first[:12]}..{branch}), or remove it: {checkout.git} branch "
             f"-D {branch}",
         )
     if dry_run:

@@ -172,7 +172,7 @@ def _next_steps(target: Target, found: Report, reverse: bool) -> list[str]:
     if reverse:
         return []
     left = (target.branch or target.ours).removeprefix("refs/heads/")
-    ours = target.ours.removeprefix("refs/heads/")
+    ours = target.our_name
     moved = [] if left == ours else [f"note: HEAD is on {ours} now; {left} stays where it was"]
     if target.laid_out:
         return [

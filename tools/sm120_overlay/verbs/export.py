@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from shlex import quote
 
 from .. import report
 from ..errors import Refused, UsageError
@@ -78,13 +77,11 @@ def _check_head(checkout: Checkout) -> None:
     """What HEAD has is what is exported."""
     tip = tip_of(checkout.repo, checkout.ours)
     if tip is not None and checkout.head not in (checkout.base, tip):
-        ours = checkout.ours.removeprefix("refs/heads/")
-        where = f"on {checkout.branch.removeprefix('refs/heads/')}" if checkout.branch else "detached"
         # why: a commit made beside the branch would be passed over, and `nothing changed` be said
         raise Refused(
-            f"{checkout.repo.path}: HEAD is {where} at {checkout.head[:12]}; the series is branch {ours}, at "
-            f"{tip[:12]}.",
-            f"git -C {quote(str(checkout.repo.path))} checkout {ours}, and cherry-pick there what the series lacks.",
+            f"{checkout.repo.path}: HEAD is {checkout.standing} at {checkout.head[:12]}; the series is branch "
+            f"{checkout.our_name}, at {tip[:12]}.",
+            f"{checkout.git} checkout {checkout.our_name}, and cherry-pick there what the series lacks.",
         )
 
 
@@ -97,11 +94,10 @@ def _check_dropped(rows: Sequence[tuple[Checkout, Sequence[Write]]], dropped: Se
         if write.after is None and write.path.startswith("patches/")
     }
     for slug, checkout in gone.items():
-        ours = checkout.ours.removeprefix("refs/heads/")
         if slug not in dropped:
             # why: after apply --without or --through an export would delete the others' files, perhaps never committed
             raise Refused(
-                f"{checkout.repo.path}: {ours} lacks {slug}, which the series has.",
+                f"{checkout.repo.path}: {checkout.our_name} lacks {slug}, which the series has.",
                 f"If it shall leave the series: --drop {slug}. Else apply the whole series first "
                 f"({command('apply')} {checkout.repo.path}), or take its commit back in.",
             )

@@ -17,7 +17,7 @@ from ..queue.proof import Proof, proof_tree, prove
 from ..queue.target import Report, inspect
 from ..queue.wheels import fetch_wheel
 from ..serving.nvcc.toolchain import describe_toolchain
-from ._options import Wanted, add_selection, given, parser, wanted
+from ._options import Wanted, add_selection, count, given, parser, wanted
 from ._show import as_json, show_target
 from ._targets import named_folders, one_line, reading, reports
 
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         "--red-green", type=given, nargs="*", metavar="SLUG",
         help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
     )  # fmt: skip
-    made.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
+    made.add_argument("--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
     options = made.parse_args(argv)
     asked = wanted(options)
     if options.red_green is not None and (options.through or options.without):
@@ -50,12 +50,6 @@ def main(argv: list[str] | None = None) -> int:
         return _red_green(asked, options)
     found = reports(asked, reading(asked, named_folders(asked, options), options.installed))
     return _answer(asked, found, {})
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 1, found {text!r}")
-    return int(text)
 
 
 def _red_green(asked: Wanted, options: argparse.Namespace) -> int:
