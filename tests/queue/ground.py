@@ -101,13 +101,13 @@ def contents_of(found: dict[str, object]) -> dict[str, object]:
 
 
 def facts(ground: Ground) -> dict[str, object]:
-    """All that a user would miss: files and modes; of a checkout HEAD, refs, stash, index; and what was left over."""
+    """All that a user would miss: files and modes; of a checkout HEAD, refs, stash, index, and what we keep there."""
     found: dict[str, object] = dict(snapshot(ground.files))
     if ground.kind == "checkout":
         asked = {"refs": ["for-each-ref"], "HEAD": ["rev-parse", "HEAD", "--symbolic-full-name", "HEAD"],
                  "index": ["ls-files", "-s"], "status": ["status", "--porcelain", "--ignored"]}  # fmt: skip
         found |= {f"git {name}": git(ground.target, *arguments) for name, arguments in asked.items()}
-        found["workplace"] = ground.workplace.exists()
+        found["workplace"] = snapshot(ground.workplace) if ground.workplace.exists() else None
         found["locks"] = sorted(str(path) for path in (ground.target / ".git").rglob("*.lock"))
     return found
 

@@ -462,6 +462,17 @@ def test_a_prebuilt_library_that_came_later_makes_status_and_verify_say_no(venv:
         assert "gear-jit-cache is installed" in patch["reason"]
 
 
+def test_a_prebuilt_library_is_no_hazard_with_the_patch_that_keeps_it_from_being_loaded(toy: Toy, venv: Venv) -> None:
+    pins = toy.home.pins
+    pins.write_text(pins.read_text().replace("prebuilt = {", 'prebuilt_guard = "more-gears"\nprebuilt = {'))
+    add_distribution(venv.site, "gear-jit-cache", "1.0")
+    assert ask("apply", "--installed", venv.python).code == 0
+    assert ask("verify", "--installed", venv.python).code == 0
+    pins.write_text(pins.read_text().replace('"more-gears"', '"another"'))
+    assert ask("verify", "--installed", venv.python).code == 1
+    refused(venv, "gear-jit-cache", "more-gears")
+
+
 def test_a_series_can_be_taken_off_where_a_prebuilt_library_came_later(venv: Venv) -> None:
     ask("apply", "--installed", venv.python)
     add_distribution(venv.site, "gear-jit-cache", "1.0")

@@ -197,6 +197,39 @@ def test_a_backport_that_the_notice_does_not_name_is_found(toy: Toy) -> None:
         assert (where, "NOTICE must name its slug" in what) == ("right-answer", True)
 
 
+PRO, H200 = "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA H200"
+
+
+def recorded(outcome: str, card: str = PRO, slug: str = "right-answer") -> str:
+    """As verify --on-gpu writes it, in small."""
+    said = {"sm12x": card == PRO, "card": {"name": card}, "results": [{"slug": slug, "outcome": outcome}]}
+    return json.dumps(said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "part"),
+    [
+        ("executed-sm120", recorded("shown"), None),
+        ("executed-h200", recorded("ran", H200), None),
+        ("executed-sm120", recorded("failed"), "says failed on NVIDIA RTX"),
+        ("executed-sm120", recorded("ran", H200), "says ran on NVIDIA H200; expected shown for executed-sm120"),
+        ("executed-sm120", recorded("shown", H200), "says shown on NVIDIA H200"),
+        ("executed-sm120", recorded("shown", slug="bring-hook"), "says not there"),
+        ("executed-h200", recorded("shown"), "expected ran for executed-h200"),
+        ("executed-sm120", "{}", "is not what verify --on-gpu writes"),
+        ("executed-sm120", "[1]", "is not what verify --on-gpu writes"),
+        ("executed-sm120", "# notes", "is not what verify --on-gpu writes"),
+    ],
+)
+def test_recorded_evidence_must_say_of_the_patch_what_its_trailer_says(
+    toy: Toy, kind: str, text: str, part: str | None
+) -> None:
+    write(toy.home.root, {"docs/evidence/run.json": text})
+    found = linted(toy, trailers(Evidence=f"{kind} docs/evidence/run.json"))
+    assert [where for where, _ in found] == ([] if part is None else ["right-answer"])
+    assert part is None or part in found[0][1]
+
+
 def test_a_chain_that_comes_back_to_a_blob_is_found(toy: Toy) -> None:
     def change(series: Series) -> Series:
         second = series.patches[1]
@@ -231,6 +264,31 @@ def test_a_slug_of_both_upstreams_is_found(toy: Toy) -> None:
     write(folder, {"series": "right-answer\n", "right-answer.patch": mail, "more-gears.patch": None})
     ((where, what),) = [(finding.where, finding.what) for finding in lint_line(toy.home, toy.line)]
     assert (where, "taken by toy" in what) == ("right-answer", True)
+
+
+def record_absent(toy: Toy, upstream: str, slug: str, text: str = "n/a: it is not needed in this line") -> None:
+    pins = toy.home.pins.read_text()
+    table = f"[line.v1.{upstream}]\n"
+    assert table in pins
+    toy.home.pins.write_text(pins.replace(table, f'{table}absent.{slug} = "{text}"\n'))
+
+
+def test_a_patch_that_is_recorded_as_absent_and_carried_is_found(toy: Toy) -> None:
+    record_absent(toy, "toy", "bring-hook", "absorbed: toy#12, v1.2")
+    record_absent(toy, "toy", "late-fix")
+    assert [(finding.where, finding.what) for finding in lint_line(toy.home, toy.line)] == [
+        ("bring-hook", "pins.toml records it as absorbed, and toy carries it")
+    ]
+
+
+def test_a_patch_that_the_other_upstream_carries_or_records_as_well_is_found(toy: Toy) -> None:
+    record_absent(toy, "toy", "more-gears")
+    record_absent(toy, "toy", "late-fix")
+    record_absent(toy, "gear", "late-fix")
+    assert [(finding.where, finding.what) for finding in lint_line(toy.home, toy.line)] == [
+        ("more-gears", "pins.toml records it as n/a, and gear carries it"),
+        ("late-fix", "pins.toml records it twice, for toy and gear"),
+    ]
 
 
 def test_a_series_that_cannot_be_read_is_one_finding_and_the_other_upstream_is_still_read(toy: Toy) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sm120_overlay.cli import main
 from sm120_overlay.errors import UsageError
 from sm120_overlay.queue.home import find_home
-from sm120_overlay.queue.pins import Pin, load_lines
+from sm120_overlay.queue.pins import Absent, Pin, load_lines
 
 from .toy import Toy
 
@@ -107,6 +107,10 @@ def _swap(old: str, new: str) -> Callable[[str], str]:
     return lambda text: re.sub(old, new, text, count=1)
 
 
+def _absent(text: str) -> Callable[[str], str]:
+    return _swap(r'tag = "v1.0"', f'tag = "v1.0"\n{text}'.replace("\\", r"\\"))
+
+
 BAD: dict[str, tuple[Callable[[str], str], str]] = {
     "unknown field": (_swap(r'tag = "v1.0"', 'tag = "v1.0"\ncolour = "red"'), "colour"),
     "missing field": (_swap(r"commit = .*\n", ""), "commit"),
@@ -129,7 +133,32 @@ BAD: dict[str, tuple[Callable[[str], str], str]] = {
     "a number for text": (_swap(r'version = "1.0"', "version = 1.0"), "version"),
     "a short commit": (_swap(r'commit = "\w+"', 'commit = "abc"'), "commit"),
     "a text for a list": (_swap(r"excluded = .*\n", 'excluded = "toy/_version.py"\n'), "excluded"),
-}
+    "absent patches that are no table": (_absent('absent = "late-fix"'), "toy, absent: expected a table"),
+    "an absent patch of no slug": (_absent('absent."Late Fix" = "n/a: it is not needed in this one"'), "Late Fix"),
+    "an absent patch without text": (_absent("absent.late-fix = 3"), "expected text, found 3"),
+    "an absent patch without a reason": (_absent('absent.late-fix = "n/a"'), "`n/a: REASON`"),
+    "an absent patch with a word for a reason": (_absent('absent.late-fix = "n/a: unneeded"'), "`n/a: REASON`"),
+    "an absent patch with a reason of two lines": (
+        _absent('absent.late-fix = "n/a: it is not needed\\nin this line"'), "in one line"
+    ),
+    "an absent patch of a state of its own": (_absent('absent.late-fix = "later: when somebody has time"'), "later"),
+    "an absorbed patch without a change": (_absent('absent.late-fix = "absorbed: v1.2"'), "PROJECT#NUMBER"),
+    "an absorbed patch without a release": (_absent('absent.late-fix = "absorbed: toy#12"'), "vVERSION"),
+}  # fmt: skip
+
+
+def test_what_a_line_does_without_is_read_with_its_state_and_its_reason(toy: Toy) -> None:
+    assert toy.pin().absent == ()
+    lines = (
+        'absent.late-fix = "n/a: the function that it mends is not there yet"\n'
+        'absent.old-fix = "absorbed: toy#12, v1.2.post1"'
+    )
+    toy.home.pins.write_text(_absent(lines)(toy.home.pins.read_text()))
+    assert toy.pin().absent == (
+        Absent("late-fix", "n/a", "the function that it mends is not there yet"),
+        Absent("old-fix", "absorbed", "toy#12, v1.2.post1"),
+    )
+    assert toy.pin("gear").absent == ()
 
 
 @pytest.mark.parametrize("case", BAD)

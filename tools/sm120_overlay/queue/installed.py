@@ -12,7 +12,7 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,10 @@ from ..errors import Refused
 from .blobs import blob_id, blob_of
 from .environment import Package
 from .hidden import check_compiled, check_imported_first
+from .manifest import MANIFEST, SCHEMA, listed, manifest_bytes
 from .pins import Pin
 from .series import Series, chains, contents
 from .transaction import FOLDER, Workplace, Write, check_folders, read_file, recover, transact
-
-MANIFEST = "manifest.json"
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -203,8 +201,8 @@ def _same(target: Installed, series: Series, wanted: Mapping[str, bytes | None])
     """Whether files and manifest already say exactly this series."""
     now = observe_installed(target, sorted(wanted))
     same = all(now[path] == blob_of(data) for path, data in wanted.items())
-    listed = (target.manifest or {}).get("patches", [])
-    return same and listed == _listed(series) and not target.overwritten
+    said = (target.manifest or {}).get("patches", [])
+    return same and said == listed(series) and not target.overwritten
 
 
 def _writes(
@@ -259,19 +257,9 @@ def _manifest(
             "permissions": _permissions(target, path),
             "record": recorded.get(_installed(target, path), b"").decode("utf-8", "surrogateescape") or None,
         }
-        for path, (before, after) in sorted(touched.items())
+        for path, (before, after) in touched.items()
     }
-    pin = target.pin
-    said = {
-        "schema": SCHEMA,
-        "line": pin.line,
-        "upstream": pin.upstream,
-        "version": pin.version,
-        "digest": series.digest,
-        "patches": _listed(series),
-        "files": files,
-    }
-    return json.dumps(said, indent=1).encode() + b"\n"
+    return manifest_bytes(series, files)
 
 
 def _permissions(target: Installed, path: str) -> int | None:
@@ -281,10 +269,6 @@ def _permissions(target: Installed, path: str) -> int | None:
         return int(known) if known else None
     file = _file(target, path)
     return file.stat().st_mode & 0o7777 if file.is_file() else None
-
-
-def _listed(series: Series) -> list[dict[str, str]]:
-    return [{"slug": patch.slug, "subject": patch.subject} for patch in series.patches]
 
 
 def _restored_record(record: bytes, target: Installed) -> tuple[list[bytes], list[str]]:
@@ -333,9 +317,14 @@ def _name(line: bytes) -> str:
     return next(csv.reader([text]))[0] if text.startswith('"') else text.partition(",")[0]
 
 
-def hidden_patches(target: Installed, series: Series) -> dict[str, str]:
-    """Slug → reason, of the patches to sources whose prebuilt libraries are installed and run instead."""
-    found = {}
+def hidden_patches(target: Installed, series: Series, applied: Collection[str]) -> dict[str, str]:
+    """Slug → reason, of the patches to sources whose prebuilt libraries are installed and run instead.
+
+    None where the patch that keeps such libraries from being loaded is among the `applied`.
+    """
+    found: dict[str, str] = {}
+    if target.pin.prebuilt_guard in applied:
+        return found
     for name, prefixes in target.pin.prebuilt:
         for patch in series.patches if name in target.beside else ():
             if any(edit.path.startswith(prefixes) for edit in patch.edits):
@@ -344,7 +333,7 @@ def hidden_patches(target: Installed, series: Series) -> dict[str, str]:
 
 
 def _check_prebuilt(target: Installed, series: Series) -> None:
-    hidden = hidden_patches(target, series)
+    hidden = hidden_patches(target, series, series.slugs)
     if hidden:
         names = ", ".join(name for name, _ in target.pin.prebuilt if name in target.beside)
         # why: FlashInfer's JIT prefers a library that is there: the patch would have no effect

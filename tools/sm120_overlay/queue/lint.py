@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import OverlayError
 from .export import Exported, named_overlays
@@ -64,7 +66,19 @@ def lint_line(home: Home, line: Line) -> tuple[Finding, ...]:
                 findings.append(Finding(slug, f"the slug is taken by {owners[slug]}; expected unique over the line"))
             owners[slug] = pin.upstream
         findings += [*lint_series(home, series), *_strays(home, series)]
-    return tuple(findings)
+    return (*findings, *_absent(line, owners))
+
+
+def _absent(line: Line, owners: dict[str, str]) -> Iterator[Finding]:
+    """Slugs that the line records as absent and has all the same, be it in the other upstream's series."""
+    recorded: dict[str, str] = {}
+    for pin in line.pins:
+        for entry in pin.absent:
+            if entry.slug in owners:
+                yield Finding(entry.slug, f"pins.toml records it as {entry.state}, and {owners[entry.slug]} carries it")
+            if entry.slug in recorded:
+                yield Finding(entry.slug, f"pins.toml records it twice, for {recorded[entry.slug]} and {pin.upstream}")
+            recorded[entry.slug] = pin.upstream
 
 
 def _strays(home: Home, series: Series) -> Iterator[Finding]:
@@ -154,10 +168,27 @@ def _evidence(home: Home, patch: Patch) -> Iterator[str]:
     file = said.partition(" ")[2]
     if file and not marks(said) and not (home.root / file).is_file():
         yield f"its evidence {file} does not exist"
+    elif file.endswith(".json") and not marks(said):
+        yield from _recorded(home.root / file, patch.slug, said.partition(" ")[0])
     if (patch.trailer("Upstream-Status") or "").startswith("Backport"):
         notice = home.root / "NOTICE"
         if not notice.is_file() or patch.slug not in notice.read_text(encoding="utf-8"):
             yield "a backport takes upstream's own change: NOTICE must name its slug"
+
+
+def _recorded(file: Path, slug: str, kind: str) -> Iterator[str]:
+    """What `verify --on-gpu` wrote must say of this patch what its trailer says: on that card, not another."""
+    try:
+        recorded = json.loads(file.read_bytes())
+        found = {result["slug"]: result["outcome"] for result in recorded["results"]}.get(slug, "not there")
+        card, is_sm12x = recorded["card"]["name"], recorded["sm12x"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        yield f"its evidence {file.name} is not what verify --on-gpu writes"
+        return
+    expected = "shown" if kind == "executed-sm120" else "ran"
+    right_card = is_sm12x if kind == "executed-sm120" else "H200" in card
+    if found != expected or not right_card:
+        yield f"its evidence {file.name} says {found} on {card}; expected {expected} for {kind}"
 
 
 def _needs(series: Series, patch: Patch) -> Iterator[str]:

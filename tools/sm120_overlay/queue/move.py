@@ -21,6 +21,7 @@ from .clean import check_clean, check_head
 from .git import Change, Entry, Repository, diff_trees, objects_alone, read_objects
 from .home import command
 from .indexlock import index_locked, restore_entries, unlock_index, write_index
+from .manifest import manifest_write
 from .refs import RefMove, branch_tip_of, move_refs, plan_refs, refs_were_done, undo_refs
 from .series import Series, chains
 from .transaction import Workplace, Write, recover, transact
@@ -50,10 +51,11 @@ def move(
         changes = _changes(checkout, series, built, repo)
     check_clean(checkout, series, changes)
     refs = plan_refs(checkout, built.tip, branch_tip)
-    moves = bool(changes or refs.differ)
+    manifest = manifest_write(checkout, series)
+    moves = bool(changes or refs.differ or manifest)
     if moves and not dry_run:
         pinned = {str(chain.points[0]): before[path] for path, chain in chains(series).items()}
-        write_changes(checkout, {**pinned, **built.blobs}, changes, refs)
+        write_changes(checkout, {**pinned, **built.blobs}, changes, refs, manifest)
     return (checkout if dry_run else _moved(checkout, series, built, refs)), moves
 
 
@@ -149,14 +151,19 @@ def _writes(repo: Repository, read_already: Mapping[str, bytes | None], changes:
 
 
 def write_changes(
-    checkout: Checkout, read_already: Mapping[str, bytes | None], changes: Sequence[Change], refs: RefMove
+    checkout: Checkout,
+    read_already: Mapping[str, bytes | None],
+    changes: Sequence[Change],
+    refs: RefMove,
+    manifest: Write | None = None,
 ) -> None:
     """Files, index and refs together, as the changes say; undone whole where it fails half way.
 
     Args:
         read_already: blob → bytes, of those that need not be read from the repository.
+        manifest: the last file that is written, or the last that goes: it never says more than there is.
     """
-    writes = _writes(checkout.repo, read_already, changes)
+    writes = [*_writes(checkout.repo, read_already, changes), *filter(None, [manifest])]
     note = {
         "refs": [refs.branch, refs.branch_old, refs.branch_new, refs.head_old, refs.head_new],
         "entries": {change.path: change.old and [change.old.mode, change.old.blob] for change in changes},

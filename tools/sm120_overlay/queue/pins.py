@@ -10,13 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from .patch import SLUG
 from .paths import is_plain, shown
 from .toml import BadToml, line_of, parse_toml
 
 SCHEMA = 1
 # Of a line or an upstream: it becomes a folder and a part of a branch's name.
 NAME = re.compile(r"[A-Za-z0-9]+([._+-][A-Za-z0-9]+)*(?<!\.lock)")
+# What a line says of a patch that it does not carry: the state, and the upstream reference or the reason.
+ABSENT = re.compile(r"(?P<absorbed>absorbed): (?P<reference>[\w.-]+#\d+, v\d\S*)|(?P<na>n/a): (?P<reason>\S.{19,})")
 Keys = tuple[str, ...]  # the way to a value in pins.toml
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A patch of other lines that a line does without.
+
+    `state` is `absorbed` (upstream has it; `why` names the change and the release) or `n/a` (`why` is the reason).
+    """
+
+    slug: str
+    state: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,9 @@ class Pin:
     excluded: tuple[str, ...] = ()
     executable: frozenset[str] = frozenset()
     prebuilt: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    prebuilt_guard: str = ""
     caches: tuple[str, ...] = ()
+    absent: tuple[Absent, ...] = ()
 
     @property
     def base(self) -> str:
@@ -289,6 +306,23 @@ def _prebuilt(keys: Keys, value: Any) -> tuple[tuple[str, tuple[str, ...]], ...]
     return tuple((dist, _plain((*keys, dist), prefixes)) for dist, prefixes in _table(keys, value).items())
 
 
+def _absent(keys: Keys, value: Any) -> tuple[Absent, ...]:
+    found = []
+    for slug, given in _table(keys, value).items():
+        where = (*keys, slug)
+        said = ABSENT.fullmatch(_text(where, given))
+        if not re.fullmatch(SLUG, slug):
+            # why: under a name that no patch can have, nobody would find it
+            raise _Wrong(where, f"expected a slug, lower-case words joined by hyphens, {_found(slug)}")
+        if said is None:
+            # why: a patch that is left out without a reason looks forgotten
+            raise _Wrong(
+                where, f"expected `n/a: REASON` in one line or `absorbed: PROJECT#NUMBER, vVERSION`, {_found(given)}"
+            )
+        found.append(Absent(slug, said["absorbed"] or said["na"], said["reference"] or said["reason"]))
+    return tuple(found)
+
+
 # How each field is read; those not named here are texts.
 _READ: dict[str, Callable[[Keys, Any], Any]] = {field.name: _text for field in fields(Pin)} | {
     "commit": lambda keys, value: _hex(keys, value, "a commit", 40),
@@ -298,6 +332,7 @@ _READ: dict[str, Callable[[Keys, Any], Any]] = {field.name: _text for field in f
     "executable": lambda keys, value: frozenset(_plain(keys, value)),
     "prebuilt": _prebuilt,
     "caches": _texts,
+    "absent": _absent,
 }
 
 

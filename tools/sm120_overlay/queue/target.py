@@ -57,10 +57,10 @@ def inspect(target: Target, series: Series, selected: Series, moved: bool = Fals
     strange = (path for path, (_, _, blob) in carried.items() if path in known and found[path] == blob)
     older = {path for path in strange if ours and found[path] not in known[path].points}
     others = sorted(path for path, chain in extra.items() if found[path] != chain.points[0])
-    hidden = hidden_patches(target, series) if isinstance(target, Installed) else {}
-    states = _explained(
-        target, series, older, patch_states(series, {**found, **_at_pin(known, older)}, partial(_shown, target)), hidden
-    )
+    bare = patch_states(series, {**found, **_at_pin(known, older)}, partial(_shown, target))
+    applied = {state.slug for state in bare if state.state is State.APPLIED}
+    hidden = hidden_patches(target, series, applied) if isinstance(target, Installed) else {}
+    states = _explained(target, series, older, bare, hidden)
     return Report(
         upstream=series.pin.upstream,
         version=series.pin.version,

@@ -18,6 +18,7 @@ from ..queue.move import move
 from ..queue.pins import Pin
 from ..queue.series import Series
 from ..queue.sources import Source, check_sources, choose_source
+from ..queue.state import State
 from ..queue.target import Report, Target, absent_report
 from ._options import Wanted, add_selection, given, parser, wanted
 from ._show import as_json, show_target
@@ -188,8 +189,13 @@ def _caches(pin: Pin, found: Report) -> list[str]:
         f"note: kernels compiled earlier may lie in {cache}; this cannot see what filled it, so remove it if that was "
         f"another installation of {pin.upstream}"
         for cache in pin.caches
-        if found.patches
+        if found.patches and not _guarded(pin, found)
     ]
+
+
+def _guarded(pin: Pin, found: Report) -> bool:
+    """Whether a patch is on that keeps libraries of other sources from being loaded."""
+    return any(patch.slug == pin.prebuilt_guard and patch.state is State.APPLIED for patch in found.patches)
 
 
 def _show_plan(asked: Wanted, options: argparse.Namespace, done: list[Done]) -> int:
