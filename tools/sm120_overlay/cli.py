@@ -18,6 +18,7 @@ VERBS = {
     "apply": "bring targets to the series (or off it, with --reverse)",
     "status": "show the state of every patch on targets",
     "verify": "fail unless targets are exactly the series; prove patches red and green",
+    "resolve": "say what SGLang would choose on a machine, with the series and without",
     "adopt": "make patches of what people have: a diff, a mail, a commit or a range",
     "export": "turn the commits of a series' branch back into patch files",
     "lint": "check what every patch must be",

@@ -11,7 +11,7 @@ lacks, `tree` is where upstream's code comes from, `present` is what is pretende
 refuses rather than guesses: see `errors`. Nothing here knows of patches.
 """
 
-from sm120_overlay.serving.rig import cards, models
+from sm120_overlay.serving.rig import cards, models, ops
 from sm120_overlay.serving.rig.cards import Card
 from sm120_overlay.serving.rig.errors import NeedsGpu, RigError, StubDecided, UnknownFact
 from sm120_overlay.serving.rig.present import present
@@ -29,6 +29,7 @@ __all__ = [
     "cards",
     "load",
     "models",
+    "ops",
     "present",
     "resolve",
 ]

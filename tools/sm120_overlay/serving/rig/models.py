@@ -33,12 +33,13 @@ class Model:
 
 
 class QuantForm(Enum):
-    """Where and how a ModelOpt checkpoint says what it is quantized to."""
+    """Where and how a checkpoint says what it is quantized to: ModelOpt's forms, and DeepSeek's own FP8."""
 
     NONE = "unquantized"
     GENERIC = "config.json, quant_method modelopt"
     NAMELESS = "config.json, no quant_method"
     SIDE_FILE = "hf_quant_config.json"
+    FP8_BLOCK = "config.json, quant_method fp8, blocks of 128 x 128"
 
 
 GLM_5 = Model(
@@ -57,6 +58,7 @@ GLM_5 = Model(
         "n_shared_experts": 1,
         "num_experts_per_tok": 8,
         "first_k_dense_replace": 3,
+        "moe_layer_freq": 1,
         "n_group": 1,
         "topk_group": 1,
         "routed_scaling_factor": 2.5,
@@ -99,6 +101,28 @@ QWEN3_MOE = Model(
         "dtype": "bfloat16",
     },
 )
+QWEN3_30B = Model(
+    "Qwen3-30B-A3B",
+    {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 151936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "norm_topk_prob": True,
+        "max_position_embeddings": 40960,
+        "dtype": "bfloat16",
+    },
+)
 GLM_4_MOE = Model(
     "GLM-4.6",
     {
@@ -126,6 +150,34 @@ GLM_4_MOE = Model(
         "dtype": "bfloat16",
     },
 )
+GLM_4_5_AIR = Model(
+    "GLM-4.5-Air",
+    {
+        "architectures": ["Glm4MoeForCausalLM"],
+        "model_type": "glm4_moe",
+        "vocab_size": 151552,
+        "hidden_size": 4096,
+        "intermediate_size": 10944,
+        "moe_intermediate_size": 1408,
+        "num_hidden_layers": 46,
+        "num_attention_heads": 96,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "attention_bias": True,
+        "n_routed_experts": 128,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 8,
+        "first_k_dense_replace": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 1.0,
+        "norm_topk_prob": True,
+        "use_qk_norm": False,
+        "num_nextn_predict_layers": 1,
+        "max_position_embeddings": 131072,
+        "dtype": "bfloat16",
+    },
+)
 DEEPSEEK_V3 = Model(
     "DeepSeek-V3",
     {
@@ -142,6 +194,7 @@ DEEPSEEK_V3 = Model(
         "n_shared_experts": 1,
         "num_experts_per_tok": 8,
         "first_k_dense_replace": 3,
+        "moe_layer_freq": 1,
         "n_group": 8,
         "topk_group": 4,
         "routed_scaling_factor": 2.5,
@@ -310,15 +363,47 @@ def _nested(algo: str) -> dict[str, Any]:
     }
 
 
-def checkpoint(folder: Path, model: Model, form: QuantForm = QuantForm.NONE, algo: str = "NVFP4") -> Path:
-    """Write the JSON files of a checkpoint of `model` into `folder` (made if missing), and return `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _fp8_block() -> dict[str, Any]:
+    """`quantization_config` as DeepSeek-V3's config.json has it."""
+    return {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def files(model: Model, form: QuantForm = QuantForm.NONE, algo: str = "NVFP4") -> dict[str, str]:
+    """Name → text of the JSON files of a checkpoint."""
     config = dict(model.config)
+    written = {}
     if form is QuantForm.GENERIC:
         config["quantization_config"] = {"quant_method": "modelopt", **_flat(algo)}
     elif form is QuantForm.NAMELESS:
         config["quantization_config"] = _flat(algo)
+    elif form is QuantForm.FP8_BLOCK:
+        config["quantization_config"] = _fp8_block()
     elif form is QuantForm.SIDE_FILE:
-        (folder / "hf_quant_config.json").write_text(json.dumps(_nested(algo)))
-    (folder / "config.json").write_text(json.dumps(config))
+        written["hf_quant_config.json"] = json.dumps(_nested(algo))
+    return {**written, "config.json": json.dumps(config)}
+
+
+def checkpoint(folder: Path, model: Model, form: QuantForm = QuantForm.NONE, algo: str = "NVFP4") -> Path:
+    """Write the JSON files of a checkpoint of `model` into `folder` (made if missing), and return `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files(model, form, algo).items():
+        (folder / name).write_text(text)
     return folder
+
+
+# What a user may name. "-nvfp4" is the published shape as ModelOpt's unified export quantizes it (experts, shared
+# experts and dense MLPs to NVFP4; attention, router and head not): a checkpoint that excludes other layers says so in
+# its own files. DeepSeek-V3 is published in FP8.
+BUNDLED: Mapping[str, tuple[Model, QuantForm]] = {
+    "glm-5-nvfp4": (GLM_5, QuantForm.GENERIC),
+    "qwen3-30b-a3b": (QWEN3_30B, QuantForm.NONE),
+    "qwen3-30b-a3b-nvfp4": (QWEN3_30B, QuantForm.GENERIC),
+    "qwen3-235b-a22b": (QWEN3_MOE, QuantForm.NONE),
+    "qwen3-235b-a22b-nvfp4": (QWEN3_MOE, QuantForm.GENERIC),
+    "glm-4.6": (GLM_4_MOE, QuantForm.NONE),
+    "glm-4.6-nvfp4": (GLM_4_MOE, QuantForm.GENERIC),
+    "glm-4.5-air": (GLM_4_5_AIR, QuantForm.NONE),
+    "glm-4.5-air-nvfp4": (GLM_4_5_AIR, QuantForm.GENERIC),
+    "deepseek-v3": (DEEPSEEK_V3, QuantForm.FP8_BLOCK),
+    "deepseek-v3-nvfp4": (DEEPSEEK_V3, QuantForm.GENERIC),
+}

@@ -9,6 +9,7 @@ What such a package *does* is nobody's fact here; see stubs.py.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
-
-from packaging.utils import canonicalize_name
 
 from sm120_overlay.serving.rig import phase
 from sm120_overlay.serving.rig.stubs import StubModule
@@ -55,6 +54,11 @@ class Stubbed:
 
     package: GpuPackage
     version: str | None
+
+
+def canonicalize_name(name: str) -> str:
+    """A distribution's name, normalised as PyPI does; `packaging` is not installed where the rig extra is not."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def missing(requirements: Mapping[str, str | None]) -> tuple[Stubbed, ...]:

@@ -14,10 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from packaging.utils import canonicalize_name
-
 from sm120_overlay.serving.rig import packages, stubs
 from sm120_overlay.serving.rig.errors import RigError
+from sm120_overlay.serving.rig.packages import canonicalize_name
 
 UPSTREAM = "sglang"
 # A test must never wait for a network, and a real GPU must not answer in a presented one's place.
@@ -120,19 +119,52 @@ def _refuse_second(tree: Path) -> None:
         raise RigError(f"{UPSTREAM} is already loaded from {loaded}. Start a fresh process to stand on {tree}.")
 
 
+@dataclass(frozen=True)
+class Ground:
+    """A process that is ready for a tree: torch loaded without a GPU, the stubs in place, nothing of sglang loaded."""
+
+    torch: str
+    stubbed: tuple[packages.Stubbed, ...]
+
+
+def lay_ground(tree: Path) -> Ground:
+    """Make this process ready for `tree`, and for every tree with the same requirements.
+
+    Processes that are forked off from here share what they load before they `stand`. Raises RigError as `load`.
+    """
+    _refuse_second(tree)
+    distribution = _distribution(tree)
+    os.environ.update(ENVIRONMENT)
+    torch = _preload()
+    stubbed = packages.missing(requirements(distribution))
+    sys.meta_path[:0] = [packages.StubFinder(stubbed), packages.LoadWatcher()]
+    return Ground(torch, stubbed)
+
+
+def stand(ground: Ground, tree: Path) -> Standing:
+    """Stand on `tree` for the rest of this process, whose ground was laid for it or for a tree that requires the same.
+
+    Raises RigError where sglang is loaded already, or where the tree wants other packages in other versions.
+    """
+    tree = tree.resolve()
+    _refuse_second(tree)
+    distribution = _distribution(tree)
+    wanted = requirements(distribution)
+    for stub in ground.stubbed:
+        version = wanted.get(stub.package.distribution) or stub.package.version
+        if version != stub.version:
+            raise RigError(
+                f"{tree} wants {stub.package.distribution} {version}, and {stub.version} is presented. "
+                f"Lay the ground for it in a fresh process."
+            )
+    sys.path.insert(0, str(tree))
+    importlib.invalidate_caches()
+    return Standing(tree, distribution.version, ground.torch, ground.stubbed, wanted)
+
+
 def load(tree: Path) -> Standing:
     """Stand on `tree` for the rest of this process. Nothing of sglang may be loaded yet.
 
     Raises RigError where the tree is no installed layout, where sglang or a GPU is already in use.
     """
-    tree = tree.resolve()
-    _refuse_second(tree)
-    distribution = _distribution(tree)
-    os.environ.update(ENVIRONMENT)
-    torch = _preload()
-    sys.path.insert(0, str(tree))
-    wanted = requirements(distribution)
-    stubbed = packages.missing(wanted)
-    sys.meta_path[:0] = [packages.StubFinder(stubbed), packages.LoadWatcher()]
-    importlib.invalidate_caches()
-    return Standing(tree, distribution.version, torch, stubbed, wanted)
+    return stand(lay_ground(tree.resolve()), tree)

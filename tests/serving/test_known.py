@@ -1,0 +1,34 @@
+"""Doubts: what is known not to work on SM12x is said of it, and of no other card."""
+
+from __future__ import annotations
+
+import pytest
+
+from sm120_overlay.serving.asking.known import doubts
+from sm120_overlay.serving.rig import cards
+
+
+@pytest.mark.parametrize(
+    ("choices", "says"),
+    [
+        ({"attention_prefill": "nsa (flashmla_auto)", "attention_decode": "nsa (flashmla_kv)"}, ["first prefill"]),
+        ({"attention_prefill": "flashinfer", "attention_decode": "nsa (flashmla_kv)"}, ["first decode"]),
+        (
+            {"attention_prefill": "nsa (flashmla_sparse)", "attention_decode": "nsa (trtllm)"},
+            ["FlashMLA", "sparse MLA"],
+        ),
+        ({"attention_prefill": "trtllm_mla", "attention_decode": "trtllm_mla"}, ["sglang#24633"]),
+        ({"attention_prefill": "flashinfer", "attention_decode": "trtllm_mla"}, []),
+        ({"moe_runner": "flashinfer_trtllm"}, ["MoE"]),
+        ({"moe_runner": "flashinfer_cutlass", "attention_prefill": "flashinfer"}, []),
+        ({}, []),
+    ],
+    ids=str,
+)
+def test_a_choice_that_cannot_work_on_sm12x_is_doubted_there_alone(choices: dict[str, str], says: list[str]) -> None:
+    for card in cards.SM12X:
+        found = doubts(choices, card)
+        assert len(found) == len(says)
+        assert all(word in doubt for word, doubt in zip(says, found, strict=True))
+    for card in cards.OTHERS:
+        assert doubts(choices, card) == []

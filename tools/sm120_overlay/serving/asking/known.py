@@ -1,0 +1,34 @@
+"""What is known of choices that upstream makes without a word and that cannot work on the card: read, not run here.
+
+Each names where it can be read. They are said as doubts, and are no refusal of upstream's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sm120_overlay.serving.rig.cards import Card
+
+FLASHMLA = "FlashMLA is built for sm_90a and sm_100a only (sgl-kernel/cmake/flashmla.cmake): the first {phase} fails"
+TRTLLM_MLA = "trtllm_mla has no prefill on SM12x (sglang#24633): the first prefill fails"
+TRTLLM_MOE = "trtllm-gen MoE kernels are for SM100 alone (flashinfer/jit/fused_moe.py): the first step fails"
+TRTLLM_SPARSE = "FlashInfer has sparse MLA in trtllm-gen alone, for SM100 (flashinfer/mla.py): the first {phase} fails"
+
+
+def doubts(choices: Mapping[str, Any], card: Card) -> list[str]:
+    """What speaks against these choices on this card, as sentences; empty where nothing is known."""
+    if card.capability[0] != 12:
+        return []
+    found: list[str] = []
+    prefill, decode = (str(choices.get(f"attention_{phase}")) for phase in ("prefill", "decode"))
+    for phase, attention in (("prefill", prefill), ("decode", decode)):
+        if "flashmla" in attention and not any("FlashMLA" in doubt for doubt in found):
+            found.append(FLASHMLA.format(phase=phase))
+        if attention == "nsa (trtllm)" and not any("sparse MLA" in doubt for doubt in found):
+            found.append(TRTLLM_SPARSE.format(phase=phase))
+    if prefill == "trtllm_mla":
+        found.append(TRTLLM_MLA)
+    if choices.get("moe_runner") == "flashinfer_trtllm":
+        found.append(TRTLLM_MOE)
+    return found

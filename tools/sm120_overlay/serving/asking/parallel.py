@@ -1,0 +1,77 @@
+"""Standing for one rank of a server, without the others: upstream's own group arithmetic, and no communication."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from sm120_overlay.serving.rig.tree import Standing
+
+
+@dataclass
+class Group:
+    """The group of rank 0, as upstream's code reads it. To communicate over it has no meaning, and no method."""
+
+    ranks: list[int]
+    rank: int = 0
+    local_rank: int = 0
+    rank_in_group: int = 0
+    device_group: Any = None
+    cpu_group: Any = None
+    world_size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive what upstream asks for."""
+        self.world_size = len(self.ranks)
+        self.first_rank, self.last_rank = self.ranks[0], self.ranks[-1]
+        self.is_first_rank, self.is_last_rank = True, self.world_size == 1
+
+
+def _of_rank_0(group_ranks: list[list[int]], *_: Any, **__: Any) -> Group:
+    return Group(next(ranks for ranks in group_ranks if 0 in ranks))
+
+
+def _accepted(function: Callable[..., Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that this release's function knows."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in wanted.items() if name in known}
+
+
+@contextmanager
+def rank_0(standing: Standing, args: Any, model_config: Any) -> Iterator[None]:
+    """Within the block this process is rank 0 of the server that `args` describe, as far as sizes and ranks go.
+
+    The groups are those of upstream's `initialize_model_parallel`, whose assertions hold here too.
+    """
+    import torch  # seconds, and the `rig` extra
+
+    state = standing.module("sglang.srt.distributed.parallel_state")
+    world = args.tp_size * args.pp_size
+    sizes = {
+        "tensor_model_parallel_size": args.tp_size,
+        "pipeline_model_parallel_size": args.pp_size,
+        "expert_model_parallel_size": args.ep_size,
+        "attention_data_parallel_size": args.dp_size if args.enable_dp_attention else 1,
+        "attention_context_model_parallel_size": getattr(args, "attn_cp_size", 1),
+        "moe_data_model_parallel_size": getattr(args, "moe_dp_size", 1),
+        "backend": "none",
+    }
+    groups = [name for name, value in vars(state).items() if name in _GROUPS and value is None]
+    with ExitStack() as stack:
+        for name in groups:
+            stack.enter_context(mock.patch.object(state, name, None))
+        stack.enter_context(mock.patch.object(state, "_WORLD", Group(list(range(world)))))
+        stack.enter_context(mock.patch.object(torch.distributed, "is_initialized", lambda: True))
+        stack.enter_context(mock.patch.object(torch.distributed, "get_world_size", lambda *_: world))
+        stack.enter_context(mock.patch.object(torch.distributed, "get_rank", lambda *_: 0))
+        with mock.patch.object(state, "init_model_parallel_group", _of_rank_0):
+            state.initialize_model_parallel(**_accepted(state.initialize_model_parallel, sizes))
+        standing.module("sglang.srt.layers.dp_attention").initialize_dp_attention(args, model_config)
+        yield
+
+
+_GROUPS = frozenset({"_TP", "_PP", "_ATTN_TP", "_ATTN_CP", "_MOE_DP", "_MOE_EP", "_MOE_TP", "_PDMUX_PREFILL_TP_GROUP"})
