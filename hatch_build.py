@@ -1,4 +1,4 @@
-"""Puts pins, patches, overlay files and the patches' tests inside the wheel, where `queue/home.py` looks for them.
+"""Puts pins, patches, overlay files, and the patches' tests and checks inside the wheel, where `queue/home.py` looks.
 
 Not into an editable install: that reads them from the repository root.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-CARRIED = ("pins.toml", "NOTICE", "patches", "overlay", "tests/patches")
+CARRIED = ("pins.toml", "NOTICE", "patches", "overlay", "tests/patches", "tests/on_gpu")
 
 
 class Carry(BuildHookInterface):  # type: ignore[type-arg]

@@ -219,21 +219,26 @@ def _top_folder(path: Path) -> Path:
     return next((folder for folder in (path, *path.parents) if (folder / ".git").exists()), path)
 
 
+def misfits(line: Line, environment: Environment) -> dict[str, tuple[str, str]]:
+    """Distribution → version found and expected, of all that is installed and that the line names otherwise."""
+    packages = environment.packages
+    return {
+        name: (packages[name].version, version)
+        for name, version in line.joint
+        if name in packages and packages[name].version.partition("+")[0] != version
+    }
+
+
 def check_joint(line: Line, environment: Environment) -> None:
     """Everything that is installed and that the line names has the line's version.
 
     Raises:
         Refused: naming each one that has not.
     """
-    packages = environment.packages
-    wrong = {
-        name: version
-        for name, version in line.joint
-        if name in packages and packages[name].version.partition("+")[0] != version
-    }
+    wrong = misfits(line, environment)
     if wrong:
-        found = (f"{name} {packages[name].version} (expected {version})" for name, version in wrong.items())
-        pinned = " ".join(f"{name}=={version}" for name, version in wrong.items())
+        found = (f"{name} {version} (expected {expected})" for name, (version, expected) in wrong.items())
+        pinned = " ".join(f"{name}=={expected}" for name, (_, expected) in wrong.items())
         # why: SGLang pins its companions exactly; with others the proofs say nothing (Hyperloom#1157)
         raise Refused(
             f"{environment.python} does not fit line {line.name}: it has {', '.join(found)}.",

@@ -10,12 +10,20 @@ from pathlib import Path
 from .. import report
 from ..errors import Missing, Refused, UsageError
 from ..queue.checkout import Checkout, find_checkout, open_checkout
-from ..queue.environment import check_absent, check_editable, check_imported, check_joint, find_environment, recognise
+from ..queue.environment import (
+    Environment,
+    check_absent,
+    check_editable,
+    check_imported,
+    check_joint,
+    find_environment,
+    recognise,
+)
 from ..queue.git import Repository
 from ..queue.home import command
 from ..queue.installed import Installed, open_installed, recover_installed
 from ..queue.move import recover_checkout
-from ..queue.pins import Pin
+from ..queue.pins import Line, Pin
 from ..queue.series import Series
 from ..queue.target import Report, Target, inspect
 from ..queue.transaction import FOLDER, Workplace, locked
@@ -88,8 +96,13 @@ def _chosen(asked: Wanted, checkouts: Sequence[Checkout]) -> list[Target]:
     return chosen
 
 
-def open_packages(asked: Wanted, python: str) -> list[Installed]:
+def open_packages(
+    asked: Wanted, python: str, fits: Callable[[Line, Environment], None] = check_joint
+) -> list[Installed]:
     """The installed upstreams of an environment, after checking that they belong together.
+
+    Args:
+        fits: looks at the versions of what is installed beside them.
 
     Raises:
         Missing: one that --only names is not installed.
@@ -97,7 +110,7 @@ def open_packages(asked: Wanted, python: str) -> list[Installed]:
     environment = find_environment(None if python == RUNNING else python, asked.lines)
     check_editable(environment, asked.lines)
     line = recognise(asked.lines, environment, asked.line)
-    check_joint(line, environment)
+    fits(line, environment)
     found = []
     for pin in asked.pins(line):
         package = environment.packages.get(pin.distribution)

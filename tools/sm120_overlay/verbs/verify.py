@@ -1,4 +1,4 @@
-"""verify: exit 1 and the files unless the targets are exactly the series; with --red-green, prove the patches."""
+"""verify: exit 1 and the files unless the targets are exactly the series; with --red-green and --on-gpu, prove them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..queue.proof import Proof, proof_tree, prove
 from ..queue.target import Report, inspect
 from ..queue.wheels import fetch_wheel
 from ..serving.nvcc.toolchain import describe_toolchain
+from ._on_gpu import add_on_gpu, check_on_gpu, on_gpu
 from ._options import Wanted, add_selection, count, given, parser, wanted
 from ._show import as_json, show_target
 from ._targets import named_folders, one_line, reading, reports
@@ -27,8 +28,10 @@ EXAMPLES = """\
   verify.py --installed               in a start script: refuse to serve what is not the series
   verify.py --red-green               run every patch's test without the patch and with it
   verify.py --red-green pdl-switch --line v0.5.9 --json
+  verify.py --installed PATH/bin/python --on-gpu
+                                      on a machine with a card: what each patch shows there, and a file to send
 
-exit codes: 0 equal (and proved), 1 not, 2 usage, 4 something is missing
+exit codes: 0 equal (and proved, and shown on SM12x), 1 not, 2 usage, 4 something is missing
 """
 
 
@@ -41,8 +44,12 @@ def main(argv: list[str] | None = None) -> int:
         help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
     )  # fmt: skip
     made.add_argument("--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
+    add_on_gpu(made)
     options = made.parse_args(argv)
     asked = wanted(options)
+    check_on_gpu(options)
+    if options.on_gpu is not None:
+        return on_gpu(asked, options)
     if options.red_green is not None and (options.through or options.without):
         # why: green is a claim about the whole series, red about one patch
         raise UsageError("--red-green proves patches of the whole series.", "Name the slugs: --red-green SLUG.")
