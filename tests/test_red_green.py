@@ -10,7 +10,7 @@ from sm120_overlay import report
 from sm120_overlay.queue.home import find_home
 from sm120_overlay.queue.lint import lint_line
 from sm120_overlay.queue.pins import Line, Pin, load_lines
-from sm120_overlay.queue.proof import prove
+from sm120_overlay.queue.proof import UNUSED, prove
 from sm120_overlay.queue.series import load_series
 from sm120_overlay.serving.nvcc.toolchain import describe_toolchain
 
@@ -33,11 +33,6 @@ def test_the_series_of_a_line_pass_lint(line: Line) -> None:
     assert lint_line(HOME, line) == ()
 
 
-def test_the_default_line_carries_its_first_four_patches() -> None:
-    carried = [slug for pin, slug in PATCHES if pin.line == "v0.5.9"]
-    assert {"moe-backend-auto", "ep-memory-defaults", "pdl-switch", "moe-smem-carveout"} <= set(carried)
-
-
 def test_the_readme_says_of_every_patch_the_evidence_that_the_patch_says() -> None:
     words = {"compiled": "compiled", "executed-cpu": "executed on a CPU", "reasoned": "reasoned"}
     rows = re.findall(r"^\|.*\| `([a-z0-9-]+)` \|.*\| ([^|]+) \|$", (HOME.root / "README.md").read_text(), re.MULTILINE)
@@ -47,3 +42,9 @@ def test_the_readme_says_of_every_patch_the_evidence_that_the_patch_says() -> No
         for patch in load_series(HOME, pin).patches
     }
     assert dict(rows) == carried
+
+
+def test_no_patch_is_judged_with_code_that_its_verdict_is_not_named_by() -> None:
+    names = "|".join(name.removesuffix(".py") for name in sorted(UNUSED))
+    tests = (HOME.root / "tests" / "patches").rglob("*.py")
+    assert [str(file) for file in tests if re.search(rf"\bserving\b.*\b({names})\b", file.read_text())] == []

@@ -31,9 +31,11 @@ from .transaction import replace_file
 from .wheels import Say, fetch_wheel, unpack
 
 TREE = "SM120_OVERLAY_TREE"
+TEMPORARY = "PYTEST_DEBUG_TEMPROOT"  # elsewhere pytest clears away what other runs left, at times for minutes
 LIMIT_S = 1800  # of one trial; a cold nvcc proof takes two minutes on two cores
 PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}  # a verdict depends on no plugin of the user's
 ASSERTIONS = ("AssertionError", "Failed")  # the second is pytest.fail and pytest.raises
+UNUSED = {"asking", "evidence.py", "__pycache__"}  # below serving/, what no patch's test imports (a test holds it)
 ENDED = (0, 1, 5)  # pytest's exit codes of a run that came to its end: passed, failed, nothing collected
 BOOT = """
 import sys
@@ -174,11 +176,11 @@ def _run(home: Home, trial: _Trial, test: str, tree: Path) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="sm120-overlay-") as folder:
         out = Path(folder, "rows.json")
         command = [sys.executable, "-c", BOOT, str(PACKAGE / "__init__.py"), str(home.root / test), str(out)]
+        surroundings = os.environ | PLAIN | {TREE: str(tree), TEMPORARY: folder}
         try:
             done = subprocess.run(
-                command, cwd=folder, env=os.environ | PLAIN | {TREE: str(tree)}, capture_output=True, text=True,
-                timeout=LIMIT_S, check=False,
-            )  # fmt: skip
+                command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()
             rows = _rows(json.loads(out.read_bytes())) if out.is_file() else None
         except subprocess.TimeoutExpired:
@@ -225,7 +227,7 @@ def _asserted(row: Mapping[str, Any], test: Path) -> bool:
 def _ground(home: Home, facts: Mapping[str, str]) -> str:
     """A hash of what every verdict stands on: our serving code, the tests' shared files, what is installed."""
     named = hashlib.sha256(sys.version.encode())
-    serving = (file for file in sorted((PACKAGE / "serving").rglob("*")) if "__pycache__" not in file.parts)
+    serving = (file for file in sorted((PACKAGE / "serving").rglob("*")) if not UNUSED & {*file.parts})
     ours = (PACKAGE / "queue" / "proof.py", PACKAGE / "queue" / "trial.py")
     for file in (*(file for file in serving if file.is_file()), *ours):
         named.update(str(file.relative_to(PACKAGE)).encode() + b"\0" + file.read_bytes())
