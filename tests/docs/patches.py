@@ -63,7 +63,8 @@ INTRODUCTION = """\
 # The patches
 
 Made from the headers of the patch files and from pins.toml by `python -m tests.docs`. {count} patches on {lines}.
-What a patch says of its evidence is what was done, and no more: nobody here has an SM120 card.
+Here stands what breaks without each; its file, behind *carried*, says what it does about it, how that was established and
+what was not measured. Nobody here has an SM120 card.
 [evidence/](evidence/README.md) says how to send what yours shows; [findings.md](findings.md) what became of the claims
 that this project began with.
 """
@@ -93,9 +94,8 @@ def _table(carried: Sequence[Entry], lines: Sequence[Line]) -> str:
 def _row(entry: Entry, lines: Sequence[Line]) -> list[str]:
     patch = entry.newest
     states = [_state(entry, line).partition(":")[0] for line in lines]
-    subject = patch.subject.partition(": ")[2]
     scope, evidence = patch.trailer("Scope") or "", (patch.trailer("Evidence") or "").split(" ")[0]
-    return [f"[`{entry.slug}`](#{entry.slug})", entry.upstream, *states, scope, evidence, plain(subject, cell=True)]
+    return [f"[`{entry.slug}`](#{entry.slug})", entry.upstream, *states, scope, evidence, plain(patch.subject, cell=True)]
 
 
 def _state(entry: Entry, line: Line) -> str:
@@ -148,10 +148,10 @@ def _issue(said: str) -> str:
 
 
 def why(patch: Patch) -> str:
-    """The first paragraph of the body: what breaks, for whom. With a list behind a colon, the list too."""
+    """The first paragraph of the body: what breaks, for whom. With a list that it leads to, the list too."""
     paragraphs = patch.message.split("\n\n")[1:]
     first = paragraphs[0] if paragraphs else ""
-    if first.rstrip().endswith(":") and len(paragraphs) > 2:
+    if len(paragraphs) > 2 and (first.rstrip().endswith(":") or paragraphs[1].startswith("- ")):
         first += "\n\n" + paragraphs[1]
     return "\n\n".join(_lines(part) for part in first.split("\n\n"))
 

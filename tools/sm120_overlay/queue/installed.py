@@ -340,8 +340,12 @@ def _check_prebuilt(target: Installed, series: Series) -> None:
         raise Refused(
             f"{names} is installed: its prebuilt libraries are used instead of the sources that "
             f"{', '.join(sorted(hidden))} change, so they would have no effect.",
-            f"pip uninstall {names}, or leave those patches out with --without.",
+            f"pip uninstall {names}, or leave those patches out with --without" + _guarding(target.pin),
         )
+
+
+def _guarding(pin: Pin) -> str:
+    return f"; with {pin.prebuilt_guard} in the selection they are not loaded." if pin.prebuilt_guard else "."
 
 
 def _installed(target: Installed, path: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -69,13 +70,14 @@ def on_gpu(asked: Wanted, options: argparse.Namespace) -> int:
     patches = _asked(found, options.on_gpu, runner.parent)
     python = _python(options.installed)
     machine = evidence.ask_machine(python, runner)
+    folder = _place(options.evidence)
     results = []
     for patch in patches:
         report.say(f"{patch.slug}: running its check on {machine.name}")
         results.append(evidence.run_check(python, runner, patch, machine.is_sm12x))
     targets = [evidence.Ran(one.upstream, one.version, one.digest, one.expected_digest, one.ok) for one in found]
     said = evidence.evidence(one_line(packages) or "", machine, targets, odd, results)
-    place = _place(options.evidence) / evidence.file_name(machine, targets)
+    place = folder / evidence.file_name(machine, targets)
     replace_file(place, json.dumps(said, indent=2).encode() + b"\n")
     _show(asked, found, said, place)
     return 0 if said["all_shown"] else 1
@@ -126,11 +128,15 @@ def _python(installed: str | None) -> str:
 
 
 def _place(named: Path | None) -> Path:
-    """The folder of the evidence: in a clone of ours its own, else the current one."""
+    """The folder of the evidence: in a clone of ours its own, else the current one.
+
+    It is tried before the checks: a run may take an hour.
+    """
     usual = Path("docs", "evidence")
     place = named or (usual if usual.is_dir() else Path())
     place.mkdir(parents=True, exist_ok=True)
-    return place
+    with tempfile.TemporaryFile(dir=place):
+        return place
 
 
 def _show(asked: Wanted, found: Sequence[Report], said: dict[str, Any], place: Path) -> None:
