@@ -63,8 +63,8 @@ INTRODUCTION = """\
 # The patches
 
 Made from the headers of the patch files and from pins.toml by `python -m tests.docs`. {count} patches on {lines}.
-Here stands what breaks without each; its file, behind *carried*, says what it does about it, how that was established and
-what was not measured. Nobody here has an SM120 card.
+Here stands what breaks without each; its file, behind *carried*, says what it does about it, how that was
+established and what was not measured. Nobody here has an SM120 card.
 [evidence/](evidence/README.md) says how to send what yours shows; [findings.md](findings.md) what became of the claims
 that this project began with.
 """
@@ -95,7 +95,14 @@ def _row(entry: Entry, lines: Sequence[Line]) -> list[str]:
     patch = entry.newest
     states = [_state(entry, line).partition(":")[0] for line in lines]
     scope, evidence = patch.trailer("Scope") or "", (patch.trailer("Evidence") or "").split(" ")[0]
-    return [f"[`{entry.slug}`](#{entry.slug})", entry.upstream, *states, scope, evidence, plain(patch.subject, cell=True)]
+    return [
+        f"[`{entry.slug}`](#{entry.slug})",
+        entry.upstream,
+        *states,
+        scope,
+        evidence,
+        plain(patch.subject, cell=True),
+    ]
 
 
 def _state(entry: Entry, line: Line) -> str:

@@ -35,7 +35,10 @@ def test_a_folder_and_its_config_json_are_the_same_question(tmp_path: Path, form
     }
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"architectures": []}', "\\xff"])
+NESTED = pytest.param("[" * 100_000, id="nested")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}", '{"architectures": []}', "\\xff", NESTED])
 def test_what_is_no_checkpoint_is_refused_by_its_files_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(RigError, match=r"config\.json: expected"):

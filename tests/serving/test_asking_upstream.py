@@ -188,3 +188,12 @@ def test_an_architecture_that_upstream_has_no_file_for_is_not_guessed(pinned: As
     assert [one["stage"] for one in told["unknown"]] == ["model"]
     assert "no model file for StrangeForCausalLM" in told["unknown"][0]["why"]
     assert plan(told["facts"])["memory"] is None
+
+
+def test_sizes_that_leave_no_ranks_and_a_backend_of_other_cards_do_not_start(pinned: Ask) -> None:
+    (ranks,) = pinned("qwen3-30b-a3b", "--tp-size", "4", "--ep-size", "8")["fails"]
+    assert (ranks["stage"], ranks["where"]) == ("ranks", "sglang/srt/distributed/parallel_state.py")
+    asked = ("qwen3-30b-a3b", "--tp-size", "8", "--attention-backend", "fa3")
+    (fa3,) = pinned(*asked)["fails"]
+    assert (fa3["stage"], "attention_registry.py:" in fa3["where"]) == ("attention", True)
+    assert fails(pinned(*asked, card="h200")) == []

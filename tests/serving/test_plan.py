@@ -91,6 +91,8 @@ def test_weights_that_fill_the_card_or_the_fraction_end_the_server() -> None:
     assert crashes(planned()) == []
     (loading,) = crashes(planned(weights={"loading": 101 * GIB, "loaded": 70 * GIB, "experts": 0}))
     (full,) = crashes(planned(fraction=0.3))
+    (above,) = crashes(planned(fraction=2.0))
+    assert "and the card has 100.0" in above
     assert "while they load" in loading
     assert "no room for a KV cache" in full
 

@@ -105,7 +105,7 @@ def test_a_doubt_is_said_and_is_no_refusal(answered: Callable[..., Any], capsys:
     answered(told(), told(doubts=["It is dense."], unknown=[{"stage": "model", "why": "no file"}]))
     assert main([*CALL]) == 0
     out = capsys.readouterr().out
-    assert "without a GPU; but It is dense." in out
+    assert "(model could not be asked in full); but It is dense." in out
     assert "not asked: no file" in out
 
 
@@ -138,7 +138,7 @@ def test_other_arguments_that_differ_are_named_with_their_patch(
     assert main([*CALL, "--explain"]) == 0
     table = capsys.readouterr().out.partition("other arguments that differ\n")[2].partition("\n\n")[0]
     rows = [line.split() for line in table.splitlines()[1:]]
-    assert rows == [["oddity", "False", "True", last], ["oea_k0", "-", "5", last]]
+    assert rows == [["oddity", "False", "True", last], ["oea_k0", "not", "there", "5", last]]
 
 
 def whole() -> Series:
@@ -214,6 +214,7 @@ def test_an_empty_series_explains_nothing() -> None:
         (["--model", "glm-5-nvfp4", "--tp", "0"], "expected a number of at least 1"),
         (["--model", "glm-5-nvfp4", "--line", "v9"], "v9"),
         (["--model", "glm-5-nvfp4", "--", "--model-path=x"], "among the server's flags"),
+        (["--model", "glm-5-nvfp4", "--", "--model-pa", "x"], "among the server's flags"),
         ([], "--model"),
     ],
 )

@@ -92,7 +92,12 @@ def _show_others(sides: Sides) -> None:
     before, after = sides.pinned["arguments"], sides.ours["arguments"]
     names = [name for name in after if name not in SHOWN and (name not in before or before[name] != after[name])]
     rows = [
-        (name, _cell(before.get(name)), _cell(after[name]), ", ".join(sides.patches(f"arguments.{name}")))
+        (
+            name,
+            _cell(before[name]) if name in before else "not there",
+            _cell(after[name]),
+            ", ".join(sides.patches(f"arguments.{name}")),
+        )
         for name in (names if before else ())
     ]
     if rows:
@@ -169,4 +174,15 @@ def _verdict(side: Mapping[str, Any]) -> str:
     if why:
         return f"would NOT start: {why[0]}"
     doubts = "".join(f"; but {doubt}" for doubt in side["doubts"])
-    return f"would start, as far as can be told without a GPU{doubts}"
+    unasked = ", ".join(dict.fromkeys(one["stage"] for one in side["unknown"]))
+    seen = f" ({unasked} could not be asked in full)" if unasked else ""
+    return f"would start, as far as can be told without a GPU{seen}{doubts}{_lacking(side['plan']['memory'])}"
+
+
+def _lacking(memory: Mapping[str, Any] | None) -> str:
+    """What may be missing at full load, which no step of a start shows."""
+    if memory is None or memory["left"] >= 0:
+        return ""
+    fits = memory["fraction_fits"]
+    remedy = "" if fits is None else f": --mem-fraction-static {fits:.3f} fits"
+    return f"; at full load it may lack {-memory['left']:.1f} GiB{remedy}"

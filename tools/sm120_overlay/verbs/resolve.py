@@ -97,7 +97,7 @@ def _asked(argv: list[str]) -> Asked:
         raise UsageError(
             str(error), "Name one of them, or a folder with config.json (--help lists the models)."
         ) from None
-    if any(flag.partition("=")[0] in ("--model-path", "--model") for flag in flags):
+    if any(_names_a_model(flag.partition("=")[0]) for flag in flags):
         # why: the server's own flag would take the place of the model that was asked about
         raise UsageError("A model was named among the server's flags, after `--`.", "Name it with --model alone.")
     sizes = {"--tp-size": options.tp, "--ep-size": options.ep, "--dp-size": options.dp}
@@ -105,6 +105,11 @@ def _asked(argv: list[str]) -> Asked:
     question = Question(options.gpu, files, (*named, *flags))
     series = load_series(home, line.pin("sglang"))
     return Asked(line.name, options.model, question, series, options.explain, not options.no_cache, options.json)
+
+
+def _names_a_model(flag: str) -> bool:
+    """Upstream's parser takes abbreviations."""
+    return flag == "--model" or (flag.startswith("--model-p") and "--model-path".startswith(flag))
 
 
 def _parser() -> argparse.ArgumentParser:

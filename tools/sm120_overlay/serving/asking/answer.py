@@ -4,6 +4,7 @@
     arguments  ServerArgs, on the presented cards
     check      ServerArgs.check_server_args
     ranks      the groups of ranks
+    attention  FA3's assertion on the capability
     loader     the quantization that the weight loader makes of the checkpoint
     model      the model's own classes, without memory
     weights    one NVFP4 expert layer: the processing of its weights
@@ -22,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -163,6 +165,7 @@ def _started(found: Findings, args: Any, card: Card, kind: Any) -> None:
     made = choices.runner(standing, args, model_config, quant_config)
     choices.at_run_time(found, args, quant_config, made, card)
     choices.sizes(found, args, model_config, made)
+    attempt(found, "attention", lambda: _attention(standing, found.choices, card))
     found.facts["nvfp4_experts"] = "fp4" in choices.quantized_to(model_config, quant_config)
     if not refused and kind is not None:
         attempt(found, "model", made.check_quantized_moe_compatibility)
@@ -171,6 +174,14 @@ def _started(found: Findings, args: Any, card: Card, kind: Any) -> None:
         found.choices["fp4_gemm"] = found.choices["moe_first_kernel"] = choices.NOT_REACHED
     fused = found.facts.get("fused_shared_experts")
     found.choices["shared_experts_fusion"] = choices.NOT_REACHED if fused is None else "yes" if fused else "no"
+
+
+def _attention(standing: Standing, chosen: dict[str, Any], card: Card) -> None:
+    """FA3's own assertion on the capability; the other backends look at the card only in their kernels."""
+    fa3 = "fa3" in (chosen.get("attention_prefill"), chosen.get("attention_decode"))
+    if fa3 and card.capability[0] not in (8, 9):
+        registry = standing.module("sglang.srt.layers.attention.attention_registry")
+        registry.ATTENTION_BACKENDS["fa3"](SimpleNamespace(use_mla_backend=False))
 
 
 def _quantization(standing: Standing, model_config: Any) -> Any:

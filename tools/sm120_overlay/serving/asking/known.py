@@ -10,8 +10,14 @@ from typing import Any
 
 from sm120_overlay.serving.rig.cards import Card
 
-FLASHMLA = "FlashMLA is built for sm_90a and sm_100a only (sgl-kernel/cmake/flashmla.cmake): the first {phase} fails"
+FLASHMLA = (
+    "FlashMLA is built for sm_90a, sm_100a and sm_103a only (sgl-kernel/cmake/flashmla.cmake): the first {phase} fails"
+)
 TRTLLM_MLA = "trtllm_mla has no prefill on SM12x (sglang#24633): the first prefill fails"
+XQA_MLA = (
+    "trtllm_mla decodes by XQA on SM12x, which takes an FP8 KV cache and 128 query heads a rank and nothing else "
+    "(flashinfer/xqa.py, flashinfer#2750)"
+)
 TRTLLM_MOE = "trtllm-gen MoE kernels are for SM100 alone (flashinfer/jit/fused_moe.py): the first step fails"
 TRTLLM_SPARSE = "FlashInfer has sparse MLA in trtllm-gen alone, for SM100 (flashinfer/mla.py): the first {phase} fails"
 
@@ -29,6 +35,8 @@ def doubts(choices: Mapping[str, Any], card: Card) -> list[str]:
             found.append(TRTLLM_SPARSE.format(phase=phase))
     if prefill == "trtllm_mla":
         found.append(TRTLLM_MLA)
-    if choices.get("moe_runner") == "flashinfer_trtllm":
+    if decode == "trtllm_mla":
+        found.append(XQA_MLA)
+    if choices.get("moe_runner") in ("flashinfer_trtllm", "flashinfer_mxfp4"):
         found.append(TRTLLM_MOE)
     return found

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from sm120_overlay.serving.asking.trial import Ends
 from sm120_overlay.serving.rig.tree import Standing
+
+COORDINATOR = "sglang/srt/distributed/parallel_state.py"  # GroupCoordinator
 
 
 @dataclass
@@ -32,7 +35,12 @@ class Group:
 
 
 def _of_rank_0(group_ranks: list[list[int]], *_: Any, **__: Any) -> Group:
-    return Group(next(ranks for ranks in group_ranks if 0 in ranks))
+    ours = next((ranks for ranks in group_ranks if 0 in ranks), None)
+    if ours is None:
+        raise Ends(
+            "the sizes leave rank 0 in no group of ranks (upstream: assert self.cpu_group is not None)", COORDINATOR
+        )
+    return Group(ours)
 
 
 def _accepted(function: Callable[..., Any], wanted: dict[str, Any]) -> dict[str, Any]:

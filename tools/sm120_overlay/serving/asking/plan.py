@@ -147,11 +147,14 @@ def crashes(found: Memory | None) -> list[str]:
     """What would end the server for want of memory, whatever the load."""
     if found is None:
         return []
+    held = found.weights + found.pool + found.table
     said = {
         f"the weights take {found.loading:.1f} GiB while they load, and the card has {found.total:.1f}": found.loading
         > found.total,
         f"the memory fraction gives {found.static:.1f} GiB, and the weights take {found.weights:.1f}: "
         "no room for a KV cache (upstream: Not enough memory)": found.tokens <= 0,
+        f"weights, KV cache and the requests' table take {held:.1f} GiB, and the card has {found.total:.1f}": held
+        > found.total,
     }
     return [sentence for sentence, true in said.items() if true]
 

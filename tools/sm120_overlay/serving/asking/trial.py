@@ -22,6 +22,14 @@ NO = (AssertionError, ValueError, NotImplementedError, RuntimeError)
 _OF_THIS_MACHINE = re.compile(r"not implemented for|CUDA|meta tensor|no NVIDIA|Meta backend|vllm", re.IGNORECASE)
 
 
+class Ends(Exception):
+    """Where upstream would end, known without running into it: its sentence, and the file of upstream's that ends."""
+
+    def __init__(self, sentence: str, where: str) -> None:
+        super().__init__(sentence)
+        self.where = where
+
+
 @dataclass(frozen=True)
 class Fail:
     """A step at which the server would refuse or crash, in upstream's words."""
@@ -69,6 +77,9 @@ def attempt(found: Findings, stage: str, step: Callable[[], T], *, strict: bool 
     before = len(raised)
     try:
         value = step()
+    except Ends as end:
+        found.fails.append(Fail(stage, "AssertionError", str(end), end.where))
+        return None
     except Exception as error:
         if len(raised) == before and _is_no(found.standing, error, strict):
             found.fails.append(Fail(stage, type(error).__name__, _sentence(error), where(found.standing, error)))
