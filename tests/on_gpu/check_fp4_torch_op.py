@@ -5,35 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import moe
-from .kit import SHOWN, Answer, Card, compiled_like_eager, fp4_quantises, upstream
+from .kit import SHOWN, Answer, Card, compiled_like_eager, fp4_compiled_like_eager, upstream
 
 if TYPE_CHECKING:
     import torch
 
-ROWS = (1, 16, 100, 128, 300)
-
 
 def check(card: Card) -> Answer:
     """Through the public functions; the MoE where this card has one in NVFP4."""
-    quantised = _quantised(card)
+    quantised = fp4_compiled_like_eager(upstream("flashinfer").fp4_quantize, card, "FlashInfer's fp4_quantize")
     if quantised.outcome != SHOWN or not moe.is_built_for(card):
         return quantised
     routed = _routed()
     return routed if routed.outcome != SHOWN else Answer(SHOWN, f"{quantised.said}; {routed.said}")
-
-
-def _quantised(card: Card) -> Answer:
-    import torch
-
-    quantize = upstream("flashinfer").fp4_quantize
-    scale = torch.full((1,), 100.0, device="cuda")
-    inputs = [torch.randn(rows, 6144, device="cuda", dtype=torch.bfloat16) for rows in ROWS]
-
-    def quantised(one: torch.Tensor) -> Any:
-        return quantize(one, scale)
-
-    wrong = fp4_quantises(quantize, card)
-    return wrong or compiled_like_eager(quantised, inputs, "FlashInfer's fp4_quantize")
 
 
 def _routed() -> Answer:

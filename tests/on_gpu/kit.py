@@ -231,6 +231,19 @@ def fp4_quantises(
     return Answer(FAILED if card.major >= 10 else NOT_APPLICABLE, f"on {card.capability}, {said}")
 
 
+def fp4_compiled_like_eager(quantize: Callable[[torch.Tensor, torch.Tensor], Any], card: Card, what: str) -> Answer:
+    """A quantisation that is one, over row counts on both sides of a tile."""
+    import torch
+
+    scale = torch.full((1,), 100.0, device="cuda")
+    inputs = [torch.randn(rows, 6144, device="cuda", dtype=torch.bfloat16) for rows in (1, 16, 100, 128, 300)]
+
+    def quantised(one: torch.Tensor) -> Any:
+        return quantize(one, scale)
+
+    return fp4_quantises(quantize, card) or compiled_like_eager(quantised, inputs, what)
+
+
 def compiled_like_eager(function: Callable[[torch.Tensor], Any], inputs: Sequence[torch.Tensor], what: str) -> Answer:
     """Whether a function traces whole and gives the same bytes as without torch.compile."""
     import torch

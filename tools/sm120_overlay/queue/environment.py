@@ -229,6 +229,11 @@ def misfits(line: Line, environment: Environment) -> dict[str, tuple[str, str]]:
     }
 
 
+def misfits_said(wrong: dict[str, tuple[str, str]]) -> list[str]:
+    """Each misfit in words."""
+    return [f"{name} {version} (expected {expected})" for name, (version, expected) in wrong.items()]
+
+
 def check_joint(line: Line, environment: Environment) -> None:
     """Everything that is installed and that the line names has the line's version.
 
@@ -237,7 +242,7 @@ def check_joint(line: Line, environment: Environment) -> None:
     """
     wrong = misfits(line, environment)
     if wrong:
-        found = (f"{name} {version} (expected {expected})" for name, (version, expected) in wrong.items())
+        found = misfits_said(wrong)
         pinned = " ".join(f"{name}=={expected}" for name, (_, expected) in wrong.items())
         # why: SGLang pins its companions exactly; with others the proofs say nothing (Hyperloom#1157)
         raise Refused(

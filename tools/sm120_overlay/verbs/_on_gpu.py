@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import report
 from ..errors import Missing, UsageError
-from ..queue.environment import Environment, misfits
+from ..queue.environment import Environment, misfits, misfits_said
 from ..queue.pins import Line
 from ..queue.target import Report
 from ..queue.transaction import replace_file
@@ -70,16 +70,16 @@ def on_gpu(asked: Wanted, options: argparse.Namespace) -> int:
     patches = _asked(found, options.on_gpu, runner.parent)
     python = _python(options.installed)
     machine = evidence.ask_machine(python, runner)
-    folder = _place(options.evidence)
+    place = _place(options.evidence)
     results = []
     for patch in patches:
         report.say(f"{patch.slug}: running its check on {machine.name}")
         results.append(evidence.run_check(python, runner, patch, machine.is_sm12x))
     targets = [evidence.Ran(one.upstream, one.version, one.digest, one.expected_digest, one.ok) for one in found]
     said = evidence.evidence(one_line(packages) or "", machine, targets, odd, results)
-    place = folder / evidence.file_name(machine, targets)
-    replace_file(place, json.dumps(said, indent=2).encode() + b"\n")
-    _show(asked, found, said, place)
+    file = place / evidence.file_name(machine, targets)
+    replace_file(file, json.dumps(said, indent=2).encode() + b"\n")
+    _show(asked, found, said, file)
     return 0 if said["all_shown"] else 1
 
 
@@ -93,8 +93,7 @@ def _runner(asked: Wanted) -> Path:
 
 def _odd(line: Line, environment: Environment) -> list[str]:
     """Noted instead of refused: on a card that says nothing about SM120 the checks are still worth a run."""
-    wrong = misfits(line, environment)
-    return [f"{name} {version} (expected {expected})" for name, (version, expected) in wrong.items()]
+    return misfits_said(misfits(line, environment))
 
 
 def _asked(found: Sequence[Report], slugs: Sequence[str], checks: Path) -> list[evidence.Asked]:
@@ -139,15 +138,15 @@ def _place(named: Path | None) -> Path:
         return place
 
 
-def _show(asked: Wanted, found: Sequence[Report], said: dict[str, Any], place: Path) -> None:
+def _show(asked: Wanted, found: Sequence[Report], said: dict[str, Any], file: Path) -> None:
     if asked.json:
         targets = [as_json(one) for one in found]
         answer = {"line": said["line"], "ok": said["all_shown"], "targets": targets, "on_gpu": said}
-        report.show_json("verify", {**answer, "evidence": str(place)})
+        report.show_json("verify", {**answer, "evidence": str(file)})
         return
     for one in found:
         show_target(one)
     rows = [(one["slug"], one["outcome"], f"{one['seconds']:.0f} s", one["said"]) for one in said["results"]]
     report.show_table("on the card", ("patch", "outcome", "time", "what was seen"), rows)
     report.show(said["says"])
-    report.show(f"written to {place}; docs/evidence/README.md says how to send it")
+    report.show(f"written to {file}; docs/evidence/README.md says how to send it")
