@@ -197,3 +197,14 @@ def test_sizes_that_leave_no_ranks_and_a_backend_of_other_cards_do_not_start(pin
     (fa3,) = pinned(*asked)["fails"]
     assert (fa3["stage"], "attention_registry.py:" in fa3["where"]) == ("attention", True)
     assert fails(pinned(*asked, card="h200")) == []
+
+
+def test_flags_of_another_model_or_of_more_cards_than_are_pretended_are_not_asked(pinned: Ask, tmp_path: Path) -> None:
+    for flags in (("--tp-size", "5000"), ("--model", str(tmp_path)), ("--tp-size", "4", "--dp-size", "4096")):
+        told = pinned("qwen3-30b-a3b", *flags)
+        assert (told["choices"], told["fails"], [one["stage"] for one in told["unknown"]]) == ({}, [], ["flags"])
+
+
+def test_an_ep_that_does_not_divide_tp_is_said_by_ranks_or_by_the_planner(pinned: Ask) -> None:
+    told = pinned("qwen3-30b-a3b", "--tp-size", "8", "--ep-size", "3")
+    assert fails(told) or "EP 3 does not divide TP 8" in split(told, 3)["fails"]

@@ -19,6 +19,7 @@ from sm120_overlay.serving.rig import cards
         ),
         ({"attention_prefill": "trtllm_mla", "attention_decode": "trtllm_mla"}, ["sglang#24633", "128 query heads"]),
         ({"attention_prefill": "flashinfer", "attention_decode": "trtllm_mla"}, ["128 query heads"]),
+        ({"attention_prefill": "cutlass_mla", "attention_decode": "cutlass_mla"}, ["not established"]),
         ({"moe_runner": "flashinfer_trtllm"}, ["MoE"]),
         ({"moe_runner": "flashinfer_mxfp4"}, ["MoE"]),
         ({"moe_runner": "flashinfer_cutlass", "attention_prefill": "flashinfer"}, []),
@@ -28,8 +29,17 @@ from sm120_overlay.serving.rig import cards
 )
 def test_a_choice_that_cannot_work_on_sm12x_is_doubted_there_alone(choices: dict[str, str], says: list[str]) -> None:
     for card in cards.SM12X:
-        found = doubts(choices, card)
+        found = doubts(choices, card, {})
         assert len(found) == len(says)
         assert all(word in doubt for word, doubt in zip(says, found, strict=True))
     for card in cards.OTHERS:
-        assert doubts(choices, card) == []
+        assert doubts(choices, card, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "heads"), [({"tp": 1}, ""), ({"tp": 8}, "16"), ({"tp": 8, "dp": 8, "dp_attention": True}, "")], ids=str
+)
+def test_the_heads_of_a_rank_are_held_against_what_xqa_takes(sizes: dict[str, int], heads: str) -> None:
+    facts = {"heads": 128, "dp": 1, "dp_attention": False, **sizes}
+    (found,) = doubts({"attention_decode": "trtllm_mla"}, cards.SM12X[0], facts)
+    assert found.endswith(f"here a rank has {heads}, and the first decode fails" if heads else "flashinfer#2750)")

@@ -129,3 +129,9 @@ def test_an_answer_that_ended_early_has_no_plan() -> None:
     assert plan({}) == {"splits": [], "memory": None, "crashes": []}
     without = plan({key: value for key, value in FACTS.items() if key != "weights"})
     assert (without["memory"], without["crashes"], len(without["splits"])) == (None, [], 4)
+
+
+def test_an_ep_that_was_asked_for_and_does_not_divide_tp_is_listed_and_fails() -> None:
+    for ep in (3, 16):
+        (row,) = (split for split in splits({**FACTS, "ep": ep}) if split.ep == ep)
+        assert row.fails[0] == f"EP {ep} does not divide TP 8"

@@ -105,8 +105,22 @@ def test_a_doubt_is_said_and_is_no_refusal(answered: Callable[..., Any], capsys:
     answered(told(), told(doubts=["It is dense."], unknown=[{"stage": "model", "why": "no file"}]))
     assert main([*CALL]) == 0
     out = capsys.readouterr().out
-    assert "(model could not be asked in full); but It is dense." in out
+    assert "would start, as far as was asked: model not asked; but It is dense." in out
     assert "not asked: no file" in out
+
+
+def test_the_heading_counts_the_gpus_and_a_fraction_that_is_none_leaves_no_amount(
+    answered: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered(told(), told(facts={**FACTS, "dp": 2, "fraction": 2.0}))
+    assert main([*CALL]) == 1
+    out = capsys.readouterr().out
+    assert "glm-5-nvfp4 on 16 GPUs, " in out
+    left = next(line.split() for line in out.splitlines() if line.split()[:1] == ["left"] and "KV" not in line)
+    assert left[-1] == "-"
+    answered(told())
+    assert main([*CALL]) == 0
+    assert "GPUs, " not in capsys.readouterr().out
 
 
 def test_the_json_has_what_the_contract_says(answered: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,6 +226,9 @@ def test_an_empty_series_explains_nothing() -> None:
         (["--model", "no-such-model"], "is neither a bundled model"),
         (["--model", "glm-5-nvfp4", "--gpu", "abacus"], "invalid choice: 'abacus'"),
         (["--model", "glm-5-nvfp4", "--tp", "0"], "expected a number of at least 1"),
+        (["--model", "glm-5-nvfp4", "--tp=99999999999999999999"], "expected at most 4096"),
+        (["--model", "glm-5-nvfp4", "--tp", "8", "--", "--tp", "4"], "--tp was given, and the same size once more"),
+        (["--model", "glm-5-nvfp4", "--ep", "8", "--", "--expert-par=4"], "--ep was given, and the same size"),
         (["--model", "glm-5-nvfp4", "--line", "v9"], "v9"),
         (["--model", "glm-5-nvfp4", "--", "--model-path=x"], "among the server's flags"),
         (["--model", "glm-5-nvfp4", "--", "--model-pa", "x"], "among the server's flags"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sm120_overlay.serving.asking import answer
 from sm120_overlay.serving.asking.trial import Fail, Findings, Unknown, attempt
 from sm120_overlay.serving.rig import Standing
 
@@ -115,3 +116,14 @@ def forget() -> Any:
     before = len(raised)
     yield
     del raised[before:]
+
+
+def test_what_comes_after_ranks_that_could_not_be_asked_was_not_asked_either(
+    found: Findings, upstream: ModuleType
+) -> None:
+    attempt(found, "ranks", upstream.refuses)
+    answer._unasked(found)
+    assert found.unknown == []
+    attempt(found, "ranks", upstream.gpu)
+    answer._unasked(found)
+    assert [one.stage for one in found.unknown] == ["ranks", *answer.BEHIND_RANKS]

@@ -67,7 +67,9 @@ def _side(told: Mapping[str, Any]) -> dict[str, Any]:
 def show(asked: Asked, sides: Sides) -> None:
     """All of it for a person."""
     card, flags = asked.question.presented, " ".join(asked.question.flags)
-    title = f"SGLang {sides.ours['version']} (line {asked.line}), {asked.model} on {card.name}  {flags}"
+    title = (
+        f"SGLang {sides.ours['version']} (line {asked.line}), {asked.model} on {_gpus(sides.ours)}{card.name}  {flags}"
+    )
     _show_choices(title.rstrip(), sides)
     _show_others(sides)
     _show_fails(sides)
@@ -76,6 +78,15 @@ def show(asked: Asked, sides: Sides) -> None:
     _show_memory(sides)
     for name, side in sides.named:
         report.show(f"{name}: {_verdict(side)}")
+
+
+def _gpus(side: Mapping[str, Any]) -> str:
+    """How many cards all ranks take, where that is more than TP says."""
+    facts = side["facts"]
+    if "tp" not in facts:
+        return ""
+    cards = facts["tp"] * facts["pp"] * (1 if facts["dp_attention"] else facts["dp"])
+    return f"{cards} GPUs, " if cards > facts["tp"] else ""
 
 
 def _show_choices(title: str, sides: Sides) -> None:
@@ -151,6 +162,7 @@ MEMORY = {
     "left": "left", "fraction_fits": "largest fraction that fits", "graph_fits": "largest CUDA graph that fits",
 }  # fmt: skip
 COUNTS = ("tokens", "requests", "graph_fits")
+OF_FRACTION = ("left", "graph_fits")  # no amounts where the fraction is none, such as 2 or -1
 
 
 def _show_memory(sides: Sides) -> None:
@@ -162,7 +174,7 @@ def _show_memory(sides: Sides) -> None:
 
 
 def _amount(key: str, memory: Mapping[str, Any] | None) -> str:
-    if memory is None or memory[key] is None:
+    if memory is None or memory[key] is None or (key in OF_FRACTION and not 0 < memory["static"] <= memory["total"]):
         return NONE
     if key in COUNTS:
         return f"{memory[key]:,}"
@@ -175,8 +187,8 @@ def _verdict(side: Mapping[str, Any]) -> str:
         return f"would NOT start: {why[0]}"
     doubts = "".join(f"; but {doubt}" for doubt in side["doubts"])
     unasked = ", ".join(dict.fromkeys(one["stage"] for one in side["unknown"]))
-    seen = f" ({unasked} could not be asked in full)" if unasked else ""
-    return f"would start, as far as can be told without a GPU{seen}{doubts}{_lacking(side['plan']['memory'])}"
+    seen = f"was asked: {unasked} not asked" if unasked else "can be told without a GPU"
+    return f"would start, as far as {seen}{doubts}{_lacking(side['plan']['memory'])}"
 
 
 def _lacking(memory: Mapping[str, Any] | None) -> str:

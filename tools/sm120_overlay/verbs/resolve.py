@@ -46,6 +46,13 @@ cards:  {", ".join(BY_NAME)}
 exit codes: 0 it would start, 1 it would not, 2 usage (also of the server's flags), 4 something is missing
 """
 
+LONG = {
+    "--tp-size": "--tensor-parallel-size",
+    "--ep-size": "--expert-parallel-size",
+    "--dp-size": "--data-parallel-size",
+}  # of upstream's parser
+MOST_CARDS = 4096  # as in asking/answer.py, which is not for the process that asks
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -101,6 +108,13 @@ def _asked(argv: list[str]) -> Asked:
         # why: the server's own flag would take the place of the model that was asked about
         raise UsageError("A model was named among the server's flags, after `--`.", "Name it with --model alone.")
     sizes = {"--tp-size": options.tp, "--ep-size": options.ep, "--dp-size": options.dp}
+    for short, size in sizes.items():
+        if size and any(_names_a_size(flag.partition("=")[0], short) for flag in flags):
+            # why: the server's parser takes the last of two, and the call would not say which was meant
+            raise UsageError(
+                f"{short.removesuffix('-size')} was given, and the same size once more among the server's flags.",
+                "Give it once.",
+            )
     named = [word for flag, size in sizes.items() if size for word in (flag, str(size))]
     question = Question(options.gpu, files, (*named, *flags))
     series = load_series(home, line.pin("sglang"))
@@ -112,6 +126,19 @@ def _names_a_model(flag: str) -> bool:
     return flag == "--model" or (flag.startswith("--model-p") and "--model-path".startswith(flag))
 
 
+def _names_a_size(flag: str, short: str) -> bool:
+    """Upstream's parser takes both names, and abbreviations of them; of a few letters it says that they are none."""
+    return len(flag) > len("--t") and any(name.startswith(flag) for name in (short, LONG[short]))
+
+
+def _size(text: str) -> int:
+    """A number of ranks."""
+    size = count(text)
+    if size > MOST_CARDS:
+        raise argparse.ArgumentTypeError(f"expected at most {MOST_CARDS}, found {text!r}")
+    return size
+
+
 def _parser() -> argparse.ArgumentParser:
     made = Parser(
         prog="sm120-overlay resolve", description=WHAT, epilog="examples:\n" + EXAMPLES, allow_abbrev=False,
@@ -120,9 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--line", type=given, help="the line, such as v0.5.9 (default: pins.toml's)")
     made.add_argument("--model", type=given, required=True, help="a bundled model, or a folder with config.json")
     made.add_argument("--gpu", choices=BY_NAME, default="rtx-pro-6000", metavar="CARD", help="default: rtx-pro-6000")
-    made.add_argument("--tp", type=count, metavar="N", help="tensor parallel size")
-    made.add_argument("--ep", type=count, metavar="N", help="expert parallel size")
-    made.add_argument("--dp", type=count, metavar="N", help="data parallel size")
+    made.add_argument("--tp", type=_size, metavar="N", help="tensor parallel size")
+    made.add_argument("--ep", type=_size, metavar="N", help="expert parallel size")
+    made.add_argument("--dp", type=_size, metavar="N", help="data parallel size")
     made.add_argument("--explain", action="store_true", help="name the patch behind each difference")
     made.add_argument("--no-cache", action="store_true", help="ask anew, and keep nothing")
     made.add_argument("--json", action="store_true", help="one JSON object on standard output (docs/json.md)")

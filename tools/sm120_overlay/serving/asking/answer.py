@@ -29,9 +29,10 @@ from unittest import mock
 
 from sm120_overlay.serving.asking import allreduce, build, choices, experts, known, parallel
 from sm120_overlay.serving.asking.question import Question
-from sm120_overlay.serving.asking.trial import Findings, attempt
+from sm120_overlay.serving.asking.trial import Findings, Unknown, attempt
 from sm120_overlay.serving.rig import flags
 from sm120_overlay.serving.rig.cards import Card
+from sm120_overlay.serving.rig.errors import RigError
 from sm120_overlay.serving.rig.present import present
 from sm120_overlay.serving.rig.tree import Standing
 
@@ -48,6 +49,8 @@ MODULES = (
     "sglang.srt.model_executor.model_runner",
 )
 FAILS_BEFORE = "none: it fails before"
+MOST_CARDS = 4096  # that are pretended: every one has an entry in upstream's lists of ranks
+BEHIND_RANKS = ("loader", "attention", "model", "weights", "kernel")
 # Said because of what is installed here, not because of what was asked.
 OF_THIS_MACHINE = ("Transformers version",)
 
@@ -94,8 +97,8 @@ def answer(standing: Standing, question: Question) -> dict[str, Any]:
     told = found.as_json()
     for fail in told["fails"]:
         if fail["stage"] == "flags":
-            fail["sentence"] = parser_said() or "upstream's parser ends the program at these flags"
-    doubts = known.doubts(found.choices, question.presented)
+            fail["sentence"] = parser_said() or fail["sentence"]
+    doubts = known.doubts(found.choices, question.presented, found.facts)
     answered: dict[str, Any] = {"version": standing.version, **told, "doubts": doubts, "said": said}
     return {key: _without(str(place), value) for key, value in answered.items()}
 
@@ -124,9 +127,13 @@ def _parsed(standing: Standing, place: Path, question: Question) -> argparse.Nam
     try:
         with mock.patch.object(module.ServerArgs, "from_cli_args", staticmethod(lambda raw: raw)):
             parsed: argparse.Namespace = module.prepare_server_args(argv)
-            return parsed
     except SystemExit as stop:
-        raise ValueError("the flags are not upstream's") from stop
+        raise ValueError("upstream's parser ends the program at these flags") from stop
+    if parsed.model_path != str(place):
+        raise RigError("the flags name another model than the one that was asked about")
+    if _cards(parsed) > MOST_CARDS:
+        raise RigError(f"the flags ask for {_cards(parsed)} cards, and at most {MOST_CARDS} are pretended")
+    return parsed
 
 
 def _cards(raw: argparse.Namespace) -> int:
@@ -151,6 +158,14 @@ def _resolved(found: Findings, raw: argparse.Namespace, card: Card) -> None:
         ranks = parallel.rank_0(found.standing, args, model_config)
         if attempt(found, "ranks", lambda: (stack.enter_context(ranks), True)):
             _started(found, args, card, kind)
+        else:
+            _unasked(found)
+
+
+def _unasked(found: Findings) -> None:
+    """Where ranks could not be asked, nothing behind them was: neither is a no."""
+    if any(one.stage == "ranks" for one in found.unknown):
+        found.unknown += [Unknown(stage, "it comes after ranks") for stage in BEHIND_RANKS]
 
 
 def _started(found: Findings, args: Any, card: Card, kind: Any) -> None:

@@ -18,11 +18,16 @@ XQA_MLA = (
     "trtllm_mla decodes by XQA on SM12x, which takes an FP8 KV cache and 128 query heads a rank and nothing else "
     "(flashinfer/xqa.py, flashinfer#2750)"
 )
+XQA_HEADS = 128
+CUTLASS_MLA = (
+    "cutlass_mla decodes by a kernel that is written for SM100 (sgl-kernel/csrc/attention/cutlass_mla_kernel.cu): "
+    "that it runs on SM12x was not established"
+)
 TRTLLM_MOE = "trtllm-gen MoE kernels are for SM100 alone (flashinfer/jit/fused_moe.py): the first step fails"
 TRTLLM_SPARSE = "FlashInfer has sparse MLA in trtllm-gen alone, for SM100 (flashinfer/mla.py): the first {phase} fails"
 
 
-def doubts(choices: Mapping[str, Any], card: Card) -> list[str]:
+def doubts(choices: Mapping[str, Any], card: Card, facts: Mapping[str, Any]) -> list[str]:
     """What speaks against these choices on this card, as sentences; empty where nothing is known."""
     if card.capability[0] != 12:
         return []
@@ -36,7 +41,18 @@ def doubts(choices: Mapping[str, Any], card: Card) -> list[str]:
     if prefill == "trtllm_mla":
         found.append(TRTLLM_MLA)
     if decode == "trtllm_mla":
-        found.append(XQA_MLA)
+        found.append(XQA_MLA + _heads(facts))
+    if decode == "cutlass_mla":
+        found.append(CUTLASS_MLA)
     if choices.get("moe_runner") in ("flashinfer_trtllm", "flashinfer_mxfp4"):
         found.append(TRTLLM_MOE)
     return found
+
+
+def _heads(facts: Mapping[str, Any]) -> str:
+    """What a rank's query heads say about XQA; "" where their number fits or the answer did not come to it."""
+    if not facts.get("heads"):
+        return ""
+    ranks = facts["tp"] // facts["dp"] if facts["dp_attention"] else facts["tp"]
+    heads = facts["heads"] / max(1, ranks)
+    return "" if heads == XQA_HEADS else f": here a rank has {heads:g}, and the first decode fails"

@@ -32,17 +32,20 @@ class Split:
 
 
 def splits(facts: Mapping[str, Any]) -> list[Split]:
-    """Each EP that divides TP, and whether model, rule of 64 and runner allow it; empty for dense models."""
+    """Each EP that divides TP, and the one asked for; whether model, rule of 64 and runner allow it. Dense: empty."""
     if not facts.get("experts") or not facts.get("intermediate"):
         return []
     tp = facts["tp"] // facts["moe_dp"]
-    return [_split(facts, ep, tp // ep) for ep in range(1, tp + 1) if tp % ep == 0]
+    sizes = {ep for ep in range(1, tp + 1) if tp % ep == 0} | {facts["ep"]}
+    return [_split(facts, ep, max(1, tp // ep)) for ep in sorted(sizes)]
 
 
 def _split(facts: Mapping[str, Any], ep: int, moe_tp: int) -> Split:
     experts, rows = facts["experts"] / ep, facts["intermediate"] / moe_tp
     runner, nvfp4 = facts["runner"], facts.get("nvfp4_experts")
+    tp = facts["tp"] // facts["moe_dp"]
     rules = {
+        f"EP {ep} does not divide TP {tp}": tp % ep,
         f"{facts['experts']} experts do not divide by {ep}": experts % 1,
         f"intermediate size {facts['intermediate']} does not divide by {moe_tp}": rows % 1,
         f"{rows:g} rows a rank are no multiple of {SCALE_TILE} (NVFP4 block scales)": nvfp4

@@ -66,10 +66,11 @@ def checkpoint_files(model: str) -> tuple[tuple[str, str], ...]:
 def _text(file: Path) -> str:
     try:
         said = json.loads(file.read_bytes())
+        text = json.dumps(said, sort_keys=True)
     except RecursionError:
         raise RigError(f"{file}: expected a model's configuration, found JSON nested too deeply.") from None
     except (ValueError, OSError) as error:
-        raise RigError(f"{file}: expected JSON, and it cannot be read as that ({error}).") from error
+        raise RigError(f"{file}: expected a model's configuration, found what is not JSON ({error}).") from error
     if not isinstance(said, dict) or (file.name == "config.json" and not said.get("architectures")):
         raise RigError(f"{file}: expected one JSON object{' with architectures' * (file.name == 'config.json')}.")
-    return json.dumps(said, sort_keys=True)
+    return text
