@@ -99,7 +99,7 @@ def author(toy: Toy, clone: Path, steps: list[Step]) -> None:
         tip = build_on(repo, tip, Said("Ann <a@b>", "Ann <a@b>", DATE, step.message), files)
     git(clone, "update-ref", "refs/heads/sm120/v1", tip)
     checkout = opened(toy, clone)
-    write_export(toy.home, changes(toy.home, checkout, export_commits(checkout)))
+    write_export(toy.home, changes(toy.home, checkout.pin, export_commits(checkout)))
 
 
 def check_tree(root: Path, files: Mapping[str, bytes | None]) -> None:
@@ -128,7 +128,7 @@ def test_on_and_off_a_checkout_is_the_identity_and_so_is_the_export(
         assert (user / EXECUTABLE).stat().st_mode & stat.S_IXUSR
     assert git(user, "status", "--porcelain") == ""
     made = export_commits(opened(toy, user))
-    assert changes(toy.home, opened(toy, user), made) == []
+    assert changes(toy.home, opened(toy, user).pin, made) == []
     assert made == export_commits(opened(toy, writer))
     assert ask("apply", user, "--reverse").code == 0
     assert snapshot(user) == before

@@ -85,7 +85,7 @@ def make_newer(toy: Toy) -> Path:
     commit(clone, "bring-lever", NEWER, Overlay=LEVER)
     write(toy.home.root, {"tests/patches/test_bring_lever.py": ""})
     checkout = open_checkout(clone, load_lines(toy.home.pins))
-    write_export(toy.home, changes(toy.home, checkout, export_commits(checkout)))
+    write_export(toy.home, changes(toy.home, checkout.pin, export_commits(checkout)))
     return older
 
 

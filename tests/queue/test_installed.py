@@ -323,7 +323,7 @@ def test_a_patch_of_a_file_that_has_no_place_in_the_package_is_refused_by_name(t
     git(clone, "checkout", "-q", "-b", "sm120/v1")
     commit(clone, "right-answer", {"README.md": "patched\n"})
     checkout = open_checkout(clone, load_lines(toy.home.pins))
-    write_export(toy.home, changes(toy.home, checkout, export_commits(checkout)))
+    write_export(toy.home, changes(toy.home, checkout.pin, export_commits(checkout)))
     refused(venv, "README.md")
 
 

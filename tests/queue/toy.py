@@ -260,7 +260,7 @@ def add_series(toy: Toy) -> None:
         else:
             commit(clone, "more-gears", GEARED)
         checkout = open_checkout(clone, load_lines(toy.home.pins))
-        write_export(toy.home, changes(toy.home, checkout, export_commits(checkout)))
+        write_export(toy.home, changes(toy.home, checkout.pin, export_commits(checkout)))
 
 
 def git_bytes(folder: Path, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:

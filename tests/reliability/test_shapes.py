@@ -67,7 +67,7 @@ def series(world: World, shape: Sequence[Files]) -> None:
         write(world.toy.home.root, {f"tests/patches/test_shape_{number}.py": ""})
         commit(folder, f"shape-{number}", {path: data for path, data in files.items() if path not in gone})
     checkout = open_checkout(folder, load_lines(world.toy.home.pins))
-    write_export(world.toy.home, changes(world.toy.home, checkout, export_commits(checkout)))
+    write_export(world.toy.home, changes(world.toy.home, checkout.pin, export_commits(checkout)))
 
 
 def target(world: World, kind: str) -> Sequence[object]:

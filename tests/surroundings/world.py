@@ -105,7 +105,7 @@ def add_odd_patch(toy: Toy) -> None:
     said = git(author, "log", "-1", "--format=%B").replace("toy: do", "toy: höre 日")
     git(author, "commit", "-q", "--amend", "--reset-author", "-m", said, env=WHO)
     checkout = open_checkout(author, load_lines(toy.home.pins))
-    write_export(toy.home, changes(toy.home, checkout, export_commits(checkout)))
+    write_export(toy.home, changes(toy.home, checkout.pin, export_commits(checkout)))
 
 
 def copy_toy(master: Toy, root: Path) -> Toy:

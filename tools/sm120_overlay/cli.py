@@ -21,6 +21,7 @@ VERBS = {
     "resolve": "say what SGLang would choose on a machine, with the series and without",
     "adopt": "make patches of what people have: a diff, a mail, a commit or a range",
     "export": "turn the commits of a series' branch back into patch files",
+    "rebase": "move a series to another pin",
     "lint": "check what every patch must be",
 }
 

@@ -6,12 +6,12 @@ and the patch files alone. Objects only: no branch, index or file of the reposit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import Refused
 from .diff import quote
-from .git import GitError, Repository, git_path, read_objects, run
+from .git import Entry, GitError, Repository, git_path, read_objects, run
 from .patch import Patch
 from .series import Series, chains, contents
 
@@ -77,7 +77,7 @@ def build(repo: Repository, base: str, series: Series, before: Mapping[str, byte
     for number, (patch, step) in enumerate(zip(series.patches, steps, strict=True), 1):
         parent = f":{number - 1}" if number > 1 else base
         stream += (*_commit(number, patch, parent), _changes(patch, step, marks))
-    return Built(base, _import(repo, stream, len(steps)), blobs)
+    return Built(base, import_commits(repo, stream, len(steps)), blobs)
 
 
 def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject: str) -> str:
@@ -88,7 +88,23 @@ def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject
     for path in sorted(files):
         mode, data = files[path]
         stream += (f"M {mode} inline {quote(path)}\n".encode("latin-1"), *_data(data))
-    return _import(repo, stream, 1)[0]
+    return import_commits(repo, stream, 1)[0]
+
+
+def build_steps(
+    repo: Repository, base: str, steps: Sequence[tuple[Said, Mapping[str, Entry | None]]]
+) -> tuple[str, ...]:
+    """The ids of commits on `base`, one on the other: what each says, and its files (path → entry; None: deleted)."""
+    stream = []
+    for mark, (said, files) in enumerate(steps, 1):
+        who = f"author {said.author} {said.date}\ncommitter {said.committer} {said.date}\n"
+        parent = f":{mark - 1}" if mark > 1 else base
+        stream += [f"commit {SCRATCH}\nmark :{mark}\n{who}".encode(), *_data(said.message.encode())]
+        stream.append(f"from {parent}\n".encode())
+        rows = [f"D {quote(path)}\n" for path, entry in files.items() if entry is None]
+        rows += [f"M {entry.mode} {entry.blob} {quote(path)}\n" for path, entry in sorted(files.items()) if entry]
+        stream.append("".join(rows).encode("latin-1"))
+    return import_commits(repo, stream, len(steps))
 
 
 def build_on(
@@ -110,10 +126,11 @@ def build_on(
     for path, (mode, data) in sorted(files.items()):
         if data is not None:
             stream += (f"M {mode} inline {quote(path)}\n".encode("latin-1"), *_data(data))
-    return _import(repo, stream, 1)[0]
+    return import_commits(repo, stream, 1)[0]
 
 
-def _import(repo: Repository, stream: list[bytes], commits: int) -> tuple[str, ...]:
+def import_commits(repo: Repository, stream: list[bytes], commits: int) -> tuple[str, ...]:
+    """The ids of the commits with marks 1 to `commits` in a fast-import stream that builds on SCRATCH."""
     if not commits:
         return ()
     asked = "".join(f"get-mark :{number}\n" for number in range(1, commits + 1))

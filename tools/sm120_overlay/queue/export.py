@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ..errors import Refused, UsageError
 from .blobs import blob_id
-from .checkout import Checkout, Where, read_commits
+from .checkout import Checkout, read_commits
 from .diff import DIFF_FORM, parse_sections
 from .git import Repository, objects_alone, read_objects, run, tip_of
 from .home import Home, command
 from .mail import FIRST, parse_patch
 from .patch import SLUG, Edit
 from .pins import Pin
-from .series import OVERLAY_MODE, series_names
+from .series import OVERLAY_MODE, Series, brought, series_names
 from .transaction import FOLDER, Workplace, Write, locked, read_file, recover, transact
 
 FORM = (
@@ -41,7 +41,7 @@ def export_commits(checkout: Checkout) -> Exported:
     """The commits pin..branch of the line's branch as a series' files.
 
     Raises:
-        Refused: there is no such branch, or a commit cannot be a patch (no slug, a merge, two of one name).
+        Refused: there is no such branch, or as `export_range`.
     """
     repo = checkout.repo
     tip = tip_of(repo, checkout.ours)
@@ -51,8 +51,17 @@ def export_commits(checkout: Checkout) -> Exported:
             f"{repo.path}: there is no branch {checkout.our_name} to export.",
             "Apply the series there first (tools/apply.py), then commit on that branch.",
         )
-    commits = read_commits(repo, tip, (checkout.base,))
-    mails = _mails(checkout.where, checkout.base, tip) if commits else []
+    return export_range(repo, checkout.where.common, checkout.base, tip)
+
+
+def export_range(repo: Repository, common: Path, base: str, tip: str) -> Exported:
+    """The commits base..tip of a repository as a series' files; `common` is the git directory of its objects.
+
+    Raises:
+        Refused: a commit cannot be a patch (no slug, a merge, two of one name).
+    """
+    commits = read_commits(repo, tip, (base,))
+    mails = _mails(common, base, tip) if commits else []
     odd = [commit.id[:12] for commit in commits if len(commit.parents) != 1]
     if odd or len(mails) != len(commits):
         what = f"{', '.join(odd)} is a merge" if odd else "an empty commit is among them"
@@ -72,8 +81,8 @@ def export_commits(checkout: Checkout) -> Exported:
     return Exported(files, overlays)
 
 
-def _mails(where: Where, base: str, tip: str) -> list[bytes]:
-    with objects_alone(where.common) as bare:
+def _mails(common: Path, base: str, tip: str) -> list[bytes]:
+    with objects_alone(common) as bare:
         out = run(bare, "format-patch", "--stdout", *FORM, f"{base}..{tip}")
     mark = FIRST.encode() + b"\n"
     # A hunk's lines begin with ' ', '+', '-' or '\\', and lint keeps "From " out of messages.
@@ -112,13 +121,19 @@ def _check_overlays(where: str, named: set[str], brought: list[Edit]) -> None:
         )
 
 
-def changes(home: Home, checkout: Checkout, exported: Exported) -> list[Write]:
+def exported_series(pin: Pin, exported: Exported) -> Series:
+    """The series that these files are, overlay files included."""
+    slugs = exported.files["series"].decode().split()
+    patches = (parse_patch(slug, exported.files[f"{slug}.patch"]) for slug in slugs)
+    return Series(pin, tuple(brought(patch, exported.overlays) for patch in patches))
+
+
+def changes(home: Home, pin: Pin, exported: Exported) -> list[Write]:
     """What of the project's files differs from the export; paths are below the project's root.
 
     Raises:
         Refused: another line brings an overlay file of the same path with other bytes.
     """
-    pin = checkout.pin
     folder = home.patches(pin.line, pin.upstream).relative_to(home.root)
     wanted: dict[str, bytes | None] = {str(folder / name): data for name, data in exported.files.items()}
     listing = home.root / folder / "series"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -281,6 +280,14 @@ def _cat_file(repo: Repository, how: str, names: bytes) -> bytes:
         return run(alone, "cat-file", how, stdin=names)
 
 
+def object_ids(repo: Repository, names: Iterable[str]) -> dict[str, str | None]:
+    """Name → id for every object name, None where there is none; one process, and no object's bytes are read."""
+    wanted = list(dict.fromkeys(names))
+    out = _cat_file(repo, "--batch-check=%(objectname)", b"".join(os.fsencode(name) + b"\n" for name in wanted))
+    said = out.decode("utf-8", "replace").splitlines() if wanted else []
+    return {name: None if line.endswith(" missing") else line for name, line in zip(wanted, said, strict=True)}
+
+
 def tree_entries(repo: Repository, revision: str, paths: Iterable[str]) -> dict[str, Entry]:
     """Path → entry of a revision's tree, for those of `paths` that are files in it."""
     out = run(repo, "--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", revision, "--", *paths)
@@ -345,23 +352,28 @@ def tip_of(repo: Repository, branch: str) -> str | None:
 
 
 @contextmanager
-def objects_alone(common: Path) -> Iterator[Repository]:
-    """A clone's objects seen from an empty bare repository, which goes afterwards.
+def objects_alone(*commons: Path) -> Iterator[Repository]:
+    """The objects of clones seen from one empty bare repository, which goes afterwards.
 
-    The clone's attributes and settings have no say there, and whatever is written stays out of the clone.
+    The clones' attributes and settings have no say there, and whatever is written stays out of them.
 
     Args:
-        common: the git directory that all worktrees of the clone share.
+        commons: of each clone the git directory that all its worktrees share.
     """
     with TemporaryDirectory(prefix="sm120-overlay-") as folder:
         bare = Repository(Path(folder).resolve())
         run(bare, "init", "--quiet", "--bare", "--template=", ".")
-        alternates = bare.path / "objects" / "info" / "alternates"
-        alternates.parent.mkdir(exist_ok=True)
-        alternates.write_text(f"{common.resolve() / 'objects'}\n")
-        if (common / "shallow").is_file():
-            shutil.copy(common / "shallow", bare.path / "shallow")
+        borrow_objects(bare, commons)
         yield bare
+
+
+def borrow_objects(bare: Repository, commons: Sequence[Path]) -> None:
+    """Lets a bare repository see the objects of clones, and where their histories are cut short; those of before go."""
+    alternates = bare.path / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(exist_ok=True)
+    alternates.write_text("".join(f"{common.resolve() / 'objects'}\n" for common in commons))
+    cut = b"".join(shallow.read_bytes() for common in commons if (shallow := common / "shallow").is_file())
+    (bare.path / "shallow").write_bytes(cut) if cut else (bare.path / "shallow").unlink(missing_ok=True)
 
 
 def symbolic_head(repo: Repository, target: str, why: str) -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import OverlayError
-from .export import Exported, named_overlays
+from .export import Exported, exported_series, named_overlays
 from .home import Home
-from .mail import parse_patch
+from .origin import NAME
 from .patch import SLUG, Edit, Patch
 from .pins import Line, Pin
-from .series import Series, brought, chains, load_series
+from .series import Series, chains, load_series
 from .unfinished import marks
 
 REQUIRED = ("Slug", "Scope", "Upstream-Status", "Test", "Drop-When", "Evidence")
@@ -85,7 +85,7 @@ def _strays(home: Home, series: Series) -> Iterator[Finding]:
     """Files that no series names: lost in a merge, or left behind."""
     folder = home.patches(series.pin.line, series.pin.upstream)
     for file in sorted(folder.glob("*")):
-        if file.name != "series" and file.name.removesuffix(".patch") not in series.slugs:
+        if file.name not in ("series", NAME) and file.name.removesuffix(".patch") not in series.slugs:
             yield Finding(series.pin.upstream, f"{file.relative_to(home.root)} is not in its series")
     overlay = home.overlay(series.pin.upstream)
     folders = (line / series.pin.upstream for line in (home.root / "patches").glob("*"))
@@ -193,8 +193,9 @@ def _recorded(file: Path, slug: str, kind: str) -> Iterator[str]:
 
 def _needs(series: Series, patch: Patch) -> Iterator[str]:
     before = series.slugs[: series.slugs.index(patch.slug)] if patch.slug in series.slugs else ()
+    upstreams = {one.slug for one in series.pin.absent if one.state == "absorbed"}
     for need in patch.all("Needs"):
-        if need not in before:
+        if need not in before and need not in upstreams:
             yield f"it needs {need}, which does not come before it in the series"
 
 
@@ -233,6 +234,4 @@ def _binary(edit: Edit) -> bool:
 
 def lint_export(home: Home, pin: Pin, exported: Exported) -> tuple[Finding, ...]:
     """Everything wrong with a series that is about to be written."""
-    slugs = exported.files["series"].decode().split()
-    patches = (parse_patch(slug, exported.files[f"{slug}.patch"]) for slug in slugs)
-    return lint_series(home, Series(pin, tuple(brought(patch, exported.overlays) for patch in patches)))
+    return lint_series(home, exported_series(pin, exported))

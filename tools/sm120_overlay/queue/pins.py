@@ -45,7 +45,10 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Pin:
-    """One upstream at one commit, with its PyPI twin. pins.toml says what each field means."""
+    """One upstream at one commit, with its PyPI twin. pins.toml says what each field means.
+
+    `at` is no field of that file: the commit near the pin that a series was carried to, which then names what runs.
+    """
 
     line: str
     upstream: str
@@ -64,10 +67,12 @@ class Pin:
     caches: tuple[str, ...] = ()
     absent: tuple[Absent, ...] = ()
 
+    at: str = ""
+
     @property
     def base(self) -> str:
         """The name of the pin inside digests."""
-        return f"{self.upstream} {self.version}"
+        return f"{self.upstream} {self.at or self.version}"
 
     def installed_path(self, path: str) -> str | None:
         """Where a repository file lies in the installed package; None where no patch may touch it."""
@@ -220,9 +225,14 @@ def _line(name: str, value: Any) -> Line:
     return Line(name, pins, versions)
 
 
+def pin_of(line: str, upstream: str, table: dict[str, Any]) -> Pin:
+    """A pin from its table in pins.toml."""
+    return _pin(("line", line, upstream), table)
+
+
 def _pin(keys: Keys, table: Any) -> Pin:
     given = _table(keys, table)
-    known = {field.name: field for field in fields(Pin)[2:]}
+    known = {field.name: field for field in fields(Pin)[2:] if field.name != "at"}
     required = {name for name, field in known.items() if field.default is MISSING}
     odd, lost = sorted(given.keys() - known), sorted(required - given.keys())
     if odd or lost:
@@ -325,7 +335,7 @@ def _absent(keys: Keys, value: Any) -> tuple[Absent, ...]:
 
 # How each field is read; those not named here are texts.
 _READ: dict[str, Callable[[Keys, Any], Any]] = {field.name: _text for field in fields(Pin)} | {
-    "commit": lambda keys, value: _hex(keys, value, "a commit", 40),
+    "commit": lambda keys, value: "" if value == "" else _hex(keys, value, "a commit", 40),
     "wheels": _wheels,
     "paths": _paths,
     "excluded": _plain,

@@ -89,7 +89,7 @@ def check_sources(pins: Sequence[Pin], wanted: Sequence[str]) -> list[str]:
 
 def holds(pin: Pin, path: Path) -> bool:
     """Whether the repository at `path` has the pinned commit."""
-    return commit_exists(Repository(path.resolve()), pin.commit)
+    return bool(pin.commit) and commit_exists(Repository(path.resolve()), pin.commit)
 
 
 def _automatic(pin: Pin, say: Say) -> Source:
@@ -163,6 +163,15 @@ def lay_out(repo: Repository, pin: Pin, file: Path) -> str:
     return build_root(repo, laid_out(pin, file), subject)
 
 
+def laid_out_root(pin: Pin, file: Path) -> str:
+    """The commit that a wheel gives when it is laid out, which is then at hand for `find_source`."""
+    with _cached_repository(pin) as repo:
+        root = lay_out(repo, pin, file)
+        if not _has(repo, root):
+            _keep(repo, root)
+    return root
+
+
 @contextmanager
 def _cached_repository(pin: Pin) -> Iterator[Repository]:
     """The cache's repository of an upstream, held by this run alone: a second one waits for what the first fetches."""
@@ -198,4 +207,4 @@ def _ref(commit: str) -> str:
 
 def pinned_roots(pin: Pin) -> tuple[str, ...]:
     """Every commit that stands for the pin: upstream's own and the laid-out wheels'."""
-    return (pin.commit, *(wheel.root for wheel in pin.wheels if wheel.root))
+    return (*filter(None, [pin.commit]), *(wheel.root for wheel in pin.wheels if wheel.root))

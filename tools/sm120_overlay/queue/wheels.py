@@ -48,20 +48,48 @@ def fetch_wheel(pin: Pin, say: Say, wheel: Wheel | None = None) -> Path:
 def _download(pin: Pin, wheel: Wheel, folder: Path) -> None:
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{pin.distribution}=={pin.version} --hash=sha256:{wheel.sha256}\n")
-    command = [
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes",
-        "--no-cache-dir", "--disable-pip-version-check", "--ignore-requires-python", "--no-input",
-        "--progress-bar", _bar(), "--dest", str(folder), *_platform(wheel.tag), "--requirement", str(wanted),
+    options = [
+        "--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cache-dir", "--ignore-requires-python",
+        "--dest", str(folder), *_platform(wheel.tag), "--requirement", str(wanted),
     ]  # fmt: skip
-    code, errors = _run(command, f"{pin.distribution} {pin.version}")
+    _fetch(pin.distribution, f"{pin.version} ({wheel.tag})", options)
     wanted.unlink()
+
+
+def _fetch(distribution: str, version: str, options: list[str]) -> None:
+    """Lets pip download what the options say; the two names are for sentences."""
+    quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", _bar()]
+    code, errors = _run([sys.executable, "-m", "pip", "download", *quiet, *options], f"{distribution} {version}")
     if code:
         why = errors[-1].removeprefix("ERROR: ") if errors else f"pip exited {code}"
         # why: pip's last line says what the index or the network lacks
         raise Missing(
-            f"{pin.distribution} {pin.version} ({wheel.tag}) could not be downloaded: {why}.",
+            f"{distribution} {version} could not be downloaded: {why}.",
             "Check the network and pip's index settings, or name another source with --source.",
         )
+
+
+def fetch_release(distribution: str, version: str, say: Say) -> Path:
+    """The wheel of a release that is no pin yet, for this interpreter: what comes first becomes its hash.
+
+    Raises:
+        Missing: the index gives no wheel of it.
+    """
+    place = cache_dir("releases", f"{distribution}-{version}")
+    if not place.exists():
+        say(f"downloading {distribution} {version} from the package index")
+
+    def download(folder: Path) -> None:
+        options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--ignore-requires-python"]
+        _fetch(distribution, version, [*options, "--dest", str(folder), f"{distribution}=={version}"])
+
+    (file,) = publish(place, download).iterdir()
+    return file
+
+
+def tag_of(name: str) -> str:
+    """The platform tag in a wheel's file name, such as `py3-none-any`."""
+    return "-".join(name.removesuffix(".whl").split("-")[-3:])
 
 
 def _run(command: list[str], title: str) -> tuple[int, list[str]]:

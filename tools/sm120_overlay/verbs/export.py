@@ -113,7 +113,7 @@ def _check_dropped(rows: Sequence[tuple[Checkout, Sequence[Write]]], dropped: Se
 
 def _exported(asked: Wanted, checkout: Checkout) -> tuple[tuple[Finding, ...], list[Write]]:
     exported = export_commits(checkout)
-    return lint_export(asked.home, checkout.pin, exported), changes(asked.home, checkout, exported)
+    return lint_export(asked.home, checkout.pin, exported), changes(asked.home, checkout.pin, exported)
 
 
 def _show(asked: Wanted, ok: bool, kept: bool, rows: list[tuple[Checkout, tuple[Finding, ...], list[Write]]]) -> None:

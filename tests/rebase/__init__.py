@@ -1,0 +1,1 @@
+"""Tests of moving a series to another pin."""
