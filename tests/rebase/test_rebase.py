@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from sm120_overlay.cache import cache_dir
 from sm120_overlay.queue.lint import lint_line
 from sm120_overlay.queue.pins import load_lines
 from sm120_overlay.queue.series import load_series
@@ -131,3 +133,16 @@ def test_the_same_move_again_changes_nothing(toy: Toy, capsys: pytest.CaptureFix
     assert rebase("--onto", "v2.0", "--from", "v1", "--source", "pypi") == 0
     assert "nothing changed" in capsys.readouterr().out
     assert project(toy) == before
+
+
+def test_a_release_is_fetched_through_pip(toy: Toy) -> None:
+    """As the user has set it up: index, proxies and credentials are pip's."""
+    release(toy, "2.0", core(("# line 10\n", "# line ten\n")))
+    shutil.rmtree(cache_dir("releases"))
+    shutil.rmtree(cache_dir("wheels"))
+    assert rebase("--onto", "2.0", "--source", "pypi", "--unproved") == 0
+
+
+def test_a_release_that_the_index_lacks_is_said_to_be_missing(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rebase("--onto", "9.0", "--source", "pypi") == 4
+    assert "toy 9.0 could not be downloaded" in capsys.readouterr().err

@@ -85,8 +85,16 @@ class Moved:
         return self.steps[-1].commit if self.steps else self.base
 
 
-def advance(repo: Repository, move: Move, decided: Mapping[str, Decided]) -> Moved:
+def left_out(slugs: Sequence[str]) -> dict[str, Decided]:
+    """These patches left out, whatever their merge gives."""
+    return {slug: Decided("", absent="n/a: left out by name, by the user") for slug in slugs}
+
+
+def advance(repo: Repository, move: Move, decided: Mapping[str, Decided], stop: bool = True) -> Moved:
     """The move as far as it goes, all objects of it written into `repo`.
+
+    Args:
+        stop: a patch that a person must decide on ends it; else it is passed over, and its row says so.
 
     Raises:
         Refused: a series does not fit its own pin.
@@ -98,7 +106,7 @@ def advance(repo: Repository, move: Move, decided: Mapping[str, Decided]) -> Mov
     ground = ground_at(repo, move.before, move.whole, move.after, touched(move.landed))
     taken = _Decisions(repo, move, decided)
     (rows,) = carry(repo, move.whole, [ground], taken.of)
-    stopped = next((row for row in rows if _waits(row)), None)
+    stopped = next((row for row in rows if stop and _waits(row)), None)
     until = rows.index(stopped) if stopped else len(rows)
     patches = dict(zip(move.whole.slugs, move.whole.patches, strict=True))
     going = [(patches[row.slug], row) for row in rows[:until] if row.files]
@@ -131,7 +139,7 @@ class _Decisions:
     def of(self, slug: str, merge: str) -> Decision | None:
         """What a person said of this merge of this patch."""
         said = self.now.get(slug)
-        if said and said.merge == merge:
+        if said and said.merge in (merge, ""):
             return self._of_commit(said.commit) if said.commit else Decision()
         if self._recorded(slug):
             return Decision()

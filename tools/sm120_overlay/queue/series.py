@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -255,7 +255,7 @@ def select(series: Series, through: str | None = None, without: tuple[str, ...] 
     for slug in without:
         _check_removable(patches, slug, without)
     kept = tuple(patch for patch in patches if patch.slug not in without)
-    _check_needs(kept, series)
+    check_needs(kept, series)
     return replace(series, patches=kept)
 
 
@@ -275,8 +275,14 @@ def _check_removable(patches: tuple[Patch, ...], slug: str, without: tuple[str, 
         )
 
 
-def _check_needs(kept: tuple[Patch, ...], series: Series) -> None:
-    slugs = {patch.slug for patch in kept}
+def check_needs(kept: Iterable[Patch], series: Series, there: Iterable[str] = ()) -> None:
+    """What stays finds what it needs, among `kept` or what upstream has (`there`).
+
+    Raises:
+        Refused: a patch of the series that is left out is needed.
+    """
+    kept = tuple(kept)
+    slugs = {*there, *(patch.slug for patch in kept)}
     for patch in kept:
         for need in patch.all("Needs"):
             if need in series.slugs and need not in slugs:

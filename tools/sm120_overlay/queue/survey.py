@@ -13,9 +13,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 
 from .carry import STOPPED, Carried, Ground, State, carry
-from .git import objects_alone
+from .git import Repository, objects_alone
 from .patch import Patch
-from .ranges import Step
+from .ranges import Step, first_at, underneath
 from .series import Series
 
 STRETCH = 128  # steps: fewer would start more processes, more would fill more of the disk
@@ -39,11 +39,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Prospect:
-    """One patch on the way: its turns (the first is the old end itself), and how many steps change its files."""
+    """One patch on the way: its turns (the first is the old end), and the steps forward that change its files."""
 
     slug: str
     turns: tuple[Turn, ...]
-    touching: int
+    touching: tuple[Step, ...]
 
     @property
     def now(self) -> Turn:
@@ -111,8 +111,29 @@ def _turns(steps: Sequence[Step], carried: Sequence[Carried]) -> tuple[Turn, ...
     return tuple(Turn(*next(same)) for _, same in groupby(pairs, key=lambda pair: pair[1].state))
 
 
-def _touching(patch: Patch, steps: Sequence[Step]) -> int:
-    """How many steps forward change a file of the patch."""
+def _touching(patch: Patch, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps forward that change a file of the patch."""
     paths = [edit.path for edit in patch.edits]
     seen = [[step.ground.files.get(path) for path in paths] for step in steps]
-    return sum(old != new and not step.undone for (old, new), step in zip(pairwise(seen), steps[1:], strict=True))
+    pairs = zip(pairwise(seen), steps[1:], strict=True)
+    return tuple(step for (old, new), step in pairs if old != new and not step.undone)
+
+
+def first_end(repo: Repository, series: Series, slug: str, steps: Sequence[Step]) -> Prospect:
+    """One patch, searched by halves for what breaks or absorbs it: what did so is taken to stay so until the new end.
+
+    Its turns are how it is on the step before that one, and on it; or how it is at the old end and at the new one.
+
+    Args:
+        repo: it holds the history, and the series as `build` made it.
+    """
+    grounds = [step.ground for step in steps]
+    found = first_at(repo, series, slug, grounds, ENDS)
+    at, pair = found or (len(steps) - 1, ())
+    if not pair:
+        part = underneath(series, slug)
+        first, last = carry(repo, part, [grounds[0], grounds[-1]])
+        pair = (first[-1], last[-1])
+    turns = (Turn(steps[max(at - 1, 0)], pair[0]), Turn(steps[at], pair[1]))
+    patch = series.patches[series.slugs.index(slug)]
+    return Prospect(slug, turns if at else turns[1:], _touching(patch, steps))

@@ -87,6 +87,25 @@ def fetch_release(distribution: str, version: str, say: Say) -> Path:
     return file
 
 
+def ask_pip(*arguments: str) -> str:
+    """What `pip ARGUMENTS` prints.
+
+    Raises:
+        Missing: it fails; its last line says what the index or the network lacks.
+    """
+    _bar()  # pip is there
+    command = [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-input"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = _errors(done.stderr) or [f"pip exited {done.returncode}"]
+        # why: what cannot be asked is not the same as what is not there
+        raise Missing(
+            f"pip {' '.join(arguments[:2])} {arguments[-1]}: {said[-1].removeprefix('ERROR: ')}.",
+            "Check the network and pip's index settings.",
+        )
+    return done.stdout
+
+
 def tag_of(name: str) -> str:
     """The platform tag in a wheel's file name, such as `py3-none-any`."""
     return "-".join(name.removesuffix(".whl").split("-")[-3:])
@@ -101,9 +120,14 @@ def _run(command: list[str], title: str) -> tuple[int, list[str]]:
                 if found:
                     update(int(found[1]), int(found[2]))
         errors.seek(0)
-        said = errors.read().splitlines()
-    marked = [line for line in said if line.startswith("ERROR") and not line.endswith("Exception:")]
-    return process.returncode, marked or said
+        said = _errors(errors.read())
+    return process.returncode, said
+
+
+def _errors(said: str) -> list[str]:
+    """The lines that pip marks as errors, or all of them."""
+    lines = said.splitlines()
+    return [line for line in lines if line.startswith("ERROR") and not line.endswith("Exception:")] or lines
 
 
 def _bar() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..errors import UsageError
+from ..queue.carry import Carried
 from ..queue.export import check_whole
 from ..queue.home import Home, find_home
 from ..queue.pins import Line, Lines, Pin, load_lines
@@ -27,7 +28,7 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asked for, as data."""
+    """What the command line asked for, as data; `carried` is how the series came to the commit of `--at`."""
 
     home: Home
     lines: Lines
@@ -37,6 +38,7 @@ class Wanted:
     without: tuple[str, ...] = ()
     json: bool = False
     loaded: dict[Pin, Series] = field(default_factory=dict)
+    carried: tuple[Carried, ...] = ()
 
     def series(self, pin: Pin) -> Series:
         """The whole series of a pin, read once a run."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from .. import report
 from ..errors import Refused, UsageError
@@ -20,6 +21,7 @@ from ..queue.series import Series
 from ..queue.sources import Source, check_sources, choose_source
 from ..queue.state import State
 from ..queue.target import Report, Target, absent_report
+from ._at import add_at, at_commit, carried_json
 from ._options import Wanted, add_selection, given, parser, wanted
 from ._show import as_json, show_target
 from ._targets import default_folders, one_line, reports, writing
@@ -32,6 +34,7 @@ EXAMPLES = """\
   apply.py --installed                the packages of the Python that runs this
   apply.py --installed .venv/bin/python --without pdl-switch
   apply.py ~/src/sglang --reverse     take our series off again
+  apply.py ~/src/sglang --at 3207427d6    a checkout near the pin: carried there by git's merge, or nothing
 
 Run it again with a newer clone of this project to upgrade a target: one command, from any older series of ours.
 
@@ -51,11 +54,11 @@ class Done:
 def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
     options = _parser().parse_args(argv)
-    asked = wanted(options)
+    asked = at_commit(wanted(options), options)
     if options.source and (options.checkouts or options.installed):
         # why: it would be ignored, and another source than the one that is named be used
         raise UsageError("--source says where fresh checkouts come from.", "Leave it out for a target that is there.")
-    if options.reverse and (options.through or options.without):
+    if options.reverse and (options.through or options.without) and not options.at:
         # why: half a reverse is another series: --without says which
         raise UsageError(
             "--reverse takes the whole series off.", "To leave a patch out: --without SLUG, without --reverse."
@@ -84,6 +87,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     made = parser("apply", "Bring targets to exactly the series of their line.", EXAMPLES)
     add_selection(made)
+    add_at(made)
     made.add_argument(
         "--source", type=_source, action="append", default=[], metavar="SOURCE",
         help="where fresh checkouts come from: auto (git, else pypi), git, pypi, or a repository that holds the pin; "
@@ -147,7 +151,8 @@ def _show(asked: Wanted, options: argparse.Namespace, targets: Sequence[Target],
     ok = all(one.report.ok for one in done)
     if asked.json:
         listed = [{**as_json(one.report), "changed": one.changed, "source": one.source} for one in done]
-        report.show_json("apply", {"line": one_line(targets), "ok": ok, "targets": listed})
+        said = {"line": one_line(targets), "ok": ok, "targets": listed}
+        report.show_json("apply", said | _carried(asked))
         return 0 if ok else 1
     for target, one in zip(targets, done, strict=True):
         show_target(one.report)
@@ -155,6 +160,10 @@ def _show(asked: Wanted, options: argparse.Namespace, targets: Sequence[Target],
         for line in _next_steps(target, one.report, options.reverse) if one.changed else []:
             report.show(f"  {line}")
     return 0 if ok else 1
+
+
+def _carried(asked: Wanted) -> dict[str, Any]:
+    return {"carried": carried_json(asked.carried)} if asked.carried else {}
 
 
 def _said(options: argparse.Namespace, done: Done) -> str:
@@ -202,7 +211,7 @@ def _show_plan(asked: Wanted, options: argparse.Namespace, done: list[Done]) -> 
     if asked.json:
         listed = [{**as_json(one.report), "would_change": one.changed} for one in done]
         line = done[0].report.line if done else None
-        report.show_json("apply", {"line": line, "ok": True, "dry_run": True, "targets": listed})
+        report.show_json("apply", {"line": line, "ok": True, "dry_run": True, "targets": listed} | _carried(asked))
         return 0
     for one in done:
         show_target(one.report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .. import report
+from ._at import add_at, at_commit
 from ._options import add_selection, parser, wanted
 from ._show import as_json, show_target
 from ._targets import named_folders, one_line, reading, reports
@@ -22,8 +23,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the verb: 0 when every target is the series, 1 when one is not."""
     made = parser("status", "Show the state of every patch on the targets.", EXAMPLES)
     add_selection(made)
+    add_at(made)
     options = made.parse_args(argv)
-    asked = wanted(options)
+    asked = at_commit(wanted(options), options)
     targets = reading(asked, named_folders(asked, options), options.installed)
     found = reports(asked, targets)
     ok = all(target.ok for target in found)

@@ -17,6 +17,7 @@ from ..queue.proof import Proof, proof_tree, prove
 from ..queue.target import Report, inspect
 from ..queue.wheels import fetch_wheel
 from ..serving.nvcc.toolchain import describe_toolchain
+from ._at import add_at, at_commit
 from ._on_gpu import add_on_gpu, check_on_gpu, on_gpu
 from ._options import Wanted, add_selection, count, given, parser, wanted
 from ._show import as_json, show_target
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
     made = parser("verify", WHAT, EXAMPLES)
     add_selection(made)
+    add_at(made)
     made.add_argument(
         "--red-green", type=given, nargs="*", metavar="SLUG",
         help="run these patches' tests (default: all) on the series without them (red) and with them (green)",
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     made.add_argument("--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="trials at a time")
     add_on_gpu(made)
     options = made.parse_args(argv)
-    asked = wanted(options)
+    asked = at_commit(wanted(options), options)
     check_on_gpu(options)
     if options.on_gpu is not None:
         return on_gpu(asked, options)
