@@ -15,7 +15,7 @@ from .git import OLDEST, Repository, attempt, git_version, last_words, run
 from .home import command
 from .mail import slug_in
 from .pins import Lines, Pin
-from .sources import pinned_roots
+from .sources import known_commit, pinned_roots
 from .transaction import FOLDER, Workplace, read_file
 
 # What git leaves in its directory while one of its own operations waits for the user, and how that is ended.
@@ -117,7 +117,7 @@ class Checkout:
     @property
     def laid_out(self) -> bool:
         """Whether it stands on a wheel laid out as a tree, not on upstream's own commit."""
-        return self.base != self.pin.commit
+        return self.base in {wheel.root for wheel in self.pin.wheels}
 
 
 def our_branch(pin: Pin) -> str:
@@ -205,10 +205,11 @@ def open_checkout(path: Path, lines: Lines, where: Where | None = None, locks: t
     repo = Repository(path.resolve(), locks)
     where = where or find_checkout(path)
     roots = {root: pin for pin in lines.all_pins() for root in pinned_roots(pin)}
+    roots |= {known: pin for pin in lines.all_pins() if not pin.commit and (known := known_commit(pin, repo))}
     commits = () if where.head in roots else read_commits(repo, where.head, roots)
     base = commits[0].parent if commits else where.head
     if base not in roots:
-        known = ", ".join(f"{pin.upstream} {pin.tag} ({pin.commit[:12]})" for pin in lines.all_pins())
+        known = ", ".join(f"{pin.upstream} {pin.tag} ({pin.commit[:12] or 'its tag'})" for pin in lines.all_pins())
         # why: a series made for one commit hits the wrong place on another (Hyperloom#205)
         raise Refused(
             f"{path}: HEAD is {where.head[:12]}, which stands on no pin; expected one of {known}.",

@@ -24,6 +24,18 @@ def landing(
     return [*changes(home, pin, exported), *others]
 
 
+def record_commit(home: Home, pin: Pin, commit: str) -> bool:
+    """Writes into pins.toml which commit a pin's tag names, where that is not known yet; whether it was written.
+
+    Only in a clone of this project: elsewhere the file belongs to the package that was installed.
+    """
+    if pin.commit or not commit or not (home.root / ".git").exists():
+        return False
+    data = pins_with(home, replace(pin, commit=commit), {}, default=False)
+    land(home, [Write("pins.toml", home.pins.read_bytes(), data)])
+    return True
+
+
 def land(home: Home, writes: list[Write]) -> None:
     """Writes them all, or leaves everything as it was."""
     with exporting(home):

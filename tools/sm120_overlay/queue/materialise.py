@@ -64,5 +64,7 @@ def _check_out(pin: Pin, source: Source, repo: Repository) -> None:
     alone = "--upload-pack=GIT_ALLOW_PROTOCOL= git-upload-pack"
     run(repo, "fetch", "--quiet", "--depth=1", "--no-tags", alone, str(source.repository), source.commit)
     run(repo, "checkout", "--quiet", "--detach", source.commit)
+    if not pin.commit and source.installable:  # by its tag the checkout is recognised
+        run(repo, "update-ref", f"refs/tags/{pin.tag}", source.commit)
     if source.installable:
         run(repo, "remote", "add", "origin", pin.repository)

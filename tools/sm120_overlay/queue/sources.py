@@ -89,7 +89,15 @@ def check_sources(pins: Sequence[Pin], wanted: Sequence[str]) -> list[str]:
 
 def holds(pin: Pin, path: Path) -> bool:
     """Whether the repository at `path` has the pinned commit."""
-    return bool(pin.commit) and commit_exists(Repository(path.resolve()), pin.commit)
+    return known_commit(pin, Repository(path.resolve())) != ""
+
+
+def known_commit(pin: Pin, repo: Repository) -> str:
+    """The pinned commit as the repository has it, "" where it has not; of a pin without one, what its tag names."""
+    if pin.commit:
+        return pin.commit if commit_exists(repo, pin.commit) else ""
+    code, out, _ = attempt(repo, "rev-parse", "--verify", "--quiet", f"refs/tags/{pin.tag}^{{commit}}")
+    return out.decode().strip() if code == 0 else ""
 
 
 def _automatic(pin: Pin, say: Say) -> Source:
@@ -110,11 +118,11 @@ def _from_path(pin: Pin, path: Path, say: Say) -> Source:
     if not holds(pin, path):
         # why: a neighbouring commit is not the pin (Tanguille/cluster#4219)
         raise Missing(
-            f"{path} does not hold {pin.upstream} {pin.tag} ({pin.commit}).",
+            f"{path} does not hold {pin.upstream} {pin.tag} ({pin.commit or 'by its tag'}).",
             "Fetch that commit there, or name another source (auto, git, pypi).",
         )
     say(f"{pin.upstream}: {pin.tag} from {path}")
-    return Source("path", path.resolve(), pin.commit)
+    return Source("path", path.resolve(), known_commit(pin, Repository(path.resolve())))
 
 
 _TODO = "Name a repository or mirror that holds the pinned commit."
@@ -122,19 +130,22 @@ _TODO = "Name a repository or mirror that holds the pinned commit."
 
 def _from_git(pin: Pin, say: Say) -> Source:
     with _cached_repository(pin) as repo:
-        if not _has(repo, pin.commit):
-            say(f"{pin.upstream}: fetching {pin.tag} ({pin.commit[:12]}) from {pin.repository}")
-            fetch = ("fetch", "--progress", "--depth=1", "--no-tags", pin.repository, pin.commit)
+        commit = known_commit(pin, repo)
+        if not (commit and _has(repo, commit)):
+            named = pin.commit or f"refs/tags/{pin.tag}:refs/tags/{pin.tag}"
+            say(f"{pin.upstream}: fetching {pin.tag} ({pin.commit[:12] or 'by its tag'}) from {pin.repository}")
+            fetch = ("fetch", "--progress", "--depth=1", "--no-tags", pin.repository, named)
             with report.progress(f"{pin.upstream} {pin.tag}") as update:
                 code, _, err = attempt(repo, *PATIENCE, *fetch, watch=partial(_show_received, update))
             if code:
                 # why: hosts refuse single commits, and networks fail; auto goes on to the wheel
                 raise Missing(
-                    f"{pin.repository} did not give {pin.commit[:12]}: {last_words(err, code)}.",
+                    f"{pin.repository} did not give {pin.commit[:12] or pin.tag}: {last_words(err, code)}.",
                     "Check the network, name a mirror with --source PATH, or use --source pypi.",
                 )
-            _keep(repo, pin.commit)
-    return Source("git", repo.path, pin.commit)
+            commit = known_commit(pin, repo)
+            _keep(repo, commit)
+    return Source("git", repo.path, commit)
 
 
 def _show_received(update: Callable[[int, int], None], text: str) -> None:

@@ -14,6 +14,7 @@ from ..errors import Refused, UsageError
 from ..queue.checkout import Checkout
 from ..queue.home import command
 from ..queue.installed import Installed, change_installed, open_installed
+from ..queue.landing import record_commit
 from ..queue.materialise import check_place, materialise
 from ..queue.move import move
 from ..queue.pins import Pin
@@ -126,6 +127,8 @@ def _materialised(asked: Wanted, options: argparse.Namespace) -> tuple[dict[Path
             check_place(path)
             made[path] = choose_source(pin, sources, report.say)
             materialise(pin, made[path], path)
+            if made[path].installable and record_commit(asked.home, pin, made[path].commit):
+                report.say(f"{pin.upstream}: {pin.tag} is commit {made[path].commit}; pins.toml has it now")
     return made, absent
 
 
