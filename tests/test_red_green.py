@@ -8,7 +8,7 @@ import pytest
 
 from sm120_overlay import report
 from sm120_overlay.queue.home import find_home
-from sm120_overlay.queue.lint import lint_line
+from sm120_overlay.queue.lint import lint_answers, lint_line
 from sm120_overlay.queue.pins import Line, Pin, load_lines
 from sm120_overlay.queue.proof import UNUSED, prove
 from sm120_overlay.queue.series import load_series
@@ -30,7 +30,7 @@ def test_a_patch_is_red_without_and_green_with(pin: Pin, slug: str) -> None:
 
 @pytest.mark.parametrize("line", LINES.lines, ids=lambda line: line.name)
 def test_the_series_of_a_line_pass_lint(line: Line) -> None:
-    assert lint_line(HOME, line) == ()
+    assert (*lint_line(HOME, line), *lint_answers(HOME, LINES, line)) == ()
 
 
 def test_the_readme_says_of_every_patch_the_evidence_that_the_patch_says() -> None:

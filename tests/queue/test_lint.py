@@ -11,9 +11,10 @@ import pytest
 
 from sm120_overlay.cli import main
 from sm120_overlay.queue.blobs import blob_id
-from sm120_overlay.queue.lint import lint_line, lint_series
+from sm120_overlay.queue.lint import lint_answers, lint_line, lint_series
 from sm120_overlay.queue.mail import parse_trailers
 from sm120_overlay.queue.patch import Edit, Hunk, Patch
+from sm120_overlay.queue.pins import load_lines
 from sm120_overlay.queue.series import Series
 
 from .toy import HOOK, Toy, message, snapshot, write
@@ -322,3 +323,27 @@ def test_the_verb_says_each_finding_and_exits_1(toy: Toy, capsys: pytest.Capture
 def test_the_projects_own_series_have_no_findings(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["lint"])
     assert (code, Path(capsys.readouterr().out.strip()).name) == (0, "nothing is wrong")
+
+
+def test_a_patch_of_another_line_that_is_neither_carried_nor_recorded_is_a_finding(toy: Toy) -> None:
+    """A patch that was forgotten in a move looks like one that was not needed."""
+    write(toy.home.root, {"patches/v2/toy/series": "right-answer\n"})
+    text = toy.home.pins.read_text()
+    toy_table = text[text.index("[line.v1.toy]") : text.index("[line.v1.gear]")].replace("line.v1", "line.v2")
+    toy.home.pins.write_text(text + toy_table)
+    lines = load_lines(toy.home.pins)
+    found = lint_answers(toy.home, lines, lines.line("v2"))
+    assert [(finding.where, finding.what) for finding in found] == [
+        ("bring-hook", "line v1 has an answer for it and v2 has none: carry it, or record it as absent")
+    ]
+    toy.home.pins.write_text(text + toy_table + 'absent = { bring-hook = "absorbed: toy#12, v2.0" }\n')
+    lines = load_lines(toy.home.pins)
+    assert lint_answers(toy.home, lines, lines.line("v2")) == ()
+
+
+def test_where_upstream_has_plugins_a_patch_says_why_it_is_none(toy: Toy) -> None:
+    series = toy.series()
+    hooked = replace(series, pin=replace(series.pin, plugins="toy.plugins"))
+    found = {(finding.where, finding.what) for finding in lint_series(toy.home, hooked)}
+    said = "the trailer `Why-Not-Plugin:` is missing: toy has plugins; say why no hook can do it"
+    assert found == {(slug, said) for slug in series.slugs}

@@ -13,8 +13,8 @@ from .export import Exported, exported_series, named_overlays
 from .home import Home
 from .origin import NAME
 from .patch import SLUG, Edit, Patch
-from .pins import Line, Pin
-from .series import Series, chains, load_series
+from .pins import Line, Lines, Pin
+from .series import Series, chains, load_series, series_names
 from .unfinished import marks
 
 REQUIRED = ("Slug", "Scope", "Upstream-Status", "Test", "Drop-When", "Evidence")
@@ -69,6 +69,28 @@ def lint_line(home: Home, line: Line) -> tuple[Finding, ...]:
     return (*findings, *_absent(line, owners))
 
 
+def lint_answers(home: Home, lines: Lines, line: Line) -> tuple[Finding, ...]:
+    """The patches of other lines that this one says nothing of: neither carried nor recorded, so perhaps forgotten."""
+    said, upstreams = _said_of(home, line), {pin.upstream for pin in line.pins}
+    found: dict[str, str] = {}
+    for other in lines.lines:
+        for slug, upstream in _said_of(home, other).items():
+            if slug not in said and upstream in upstreams:
+                found.setdefault(slug, other.name)
+    return tuple(
+        Finding(slug, f"line {other} has an answer for it and {line.name} has none: carry it, or record it as absent")
+        for slug, other in found.items()
+    )
+
+
+def _said_of(home: Home, line: Line) -> dict[str, str]:
+    """Slug → upstream, of the patches that a line carries or records as absent."""
+    found = {one.slug: pin.upstream for pin in line.pins for one in pin.absent}
+    for pin in line.pins:
+        found |= dict.fromkeys(series_names(home.patches(line.name, pin.upstream) / "series"), pin.upstream)
+    return found
+
+
 def _absent(line: Line, owners: dict[str, str]) -> Iterator[Finding]:
     """Slugs that the line records as absent and has all the same, be it in the other upstream's series."""
     recorded: dict[str, str] = {}
@@ -114,6 +136,8 @@ def _patch(home: Home, series: Series, patch: Patch) -> Iterator[str]:
     yield from _test(home, patch)
     yield from _evidence(home, patch)
     yield from _needs(series, patch)
+    if series.pin.plugins and patch.trailer("Why-Not-Plugin") is None:
+        yield f"the trailer `Why-Not-Plugin:` is missing: {series.pin.upstream} has plugins; say why no hook can do it"
     if not patch.edits:
         yield "it changes nothing"
     overlays = {path for other in series.patches for path, _ in other.overlays}

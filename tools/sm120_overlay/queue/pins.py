@@ -66,7 +66,7 @@ class Pin:
     prebuilt_guard: str = ""
     caches: tuple[str, ...] = ()
     absent: tuple[Absent, ...] = ()
-
+    plugins: str = ""
     at: str = ""
 
     @property

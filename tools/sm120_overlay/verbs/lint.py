@@ -7,7 +7,7 @@ import argparse
 from .. import report
 from ..queue.export import check_whole
 from ..queue.home import find_home
-from ..queue.lint import lint_line
+from ..queue.lint import lint_answers, lint_line
 from ..queue.pins import load_lines
 from ._options import Parser, given
 
@@ -32,7 +32,11 @@ def main(argv: list[str] | None = None) -> int:
     check_whole(home)
     lines = load_lines(home.pins)
     chosen = (lines.line(options.line),) if options.line else lines.lines
-    findings = [(line.name, finding) for line in chosen for finding in lint_line(home, line)]
+    findings = [
+        (line.name, finding)
+        for line in chosen
+        for finding in (*lint_line(home, line), *lint_answers(home, lines, line))
+    ]
     if options.json:
         listed = [{"line": line, "where": finding.where, "what": finding.what} for line, finding in findings]
         report.show_json("lint", {"line": options.line, "ok": not findings, "targets": [], "findings": listed})
