@@ -12,7 +12,7 @@ from sm120_overlay.queue.pins import load_lines
 from sm120_overlay.queue.rebasing import state_file
 from sm120_overlay.queue.series import Series, load_series
 
-from ..queue.toy import Toy, git
+from ..queue.toy import Toy, commit, git, write
 from .releases import CORE, core, project, rebase, release, worktree
 
 RESOLVED = "return 43"
@@ -245,3 +245,37 @@ def add_on_old_line(toy: Toy) -> None:
     git(author, "commit", "-q", "-C", "sm120/v1")
     git(author, "checkout", "-q", "-B", "sm120/v1")
     assert main(["export", str(author), "--line", "v1"]) == 0
+
+
+def moved_by_hand(toy: Toy) -> Path:
+    """A user's own rebase of the series onto the release, with a commit more."""
+    clone = toy.root / "author-toy"
+    git(clone, "fetch", "-q", "--tags", str(toy.upstream()))
+    git(clone, "checkout", "-q", "v2.0")
+    text = core(("return 41", "return 43"))[CORE]
+    (clone / CORE).write_text(text)
+    git(clone, "commit", "-q", "-a", "-C", "sm120/v1~1")
+    git(clone, "cherry-pick", "sm120/v1")
+    commit(clone, "own-line", {"python/toy/own.py": "OWN = 1\n"})
+    write(toy.home.root, {"tests/patches/test_own_line.py": ""})
+    return clone
+
+
+def test_a_series_that_was_moved_by_hand_is_taken_and_recorded(toy: Toy) -> None:
+    release(toy, "2.0", core(("return 41", "return 40")))
+    clone = moved_by_hand(toy)
+    assert rebase("--onto", "2.0", "--source", str(toy.upstream()), "--take", str(clone), "--unproved") == 0
+    origin = read_origin(toy.home.patches("v2.0", "toy"))
+    assert origin is not None
+    rows = [(row.slug, row.state, row.decided) for row in origin.rows]
+    assert rows == [("right-answer", "conflict", True), ("bring-hook", "clean", False), ("own-line", "new", False)]
+    before = project(toy)
+    assert rebase("--onto", "2.0", "--from", "v1", "--source", "pypi") == 0
+    assert project(toy) == before
+
+
+def test_a_branch_on_another_commit_is_not_taken(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    release(toy, "2.0", core(("return 41", "return 40")))
+    clone = toy.root / "author-toy"
+    said = refused(capsys, "--onto", "2.0", "--source", str(toy.upstream()), "--take", str(clone), code=1)
+    assert "expected commits on" in said

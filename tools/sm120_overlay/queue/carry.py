@@ -286,4 +286,6 @@ def _decided(said: Carried, merge: str, ground: Ground, files: Files, decision: 
     back = {place: path for path, place in ground.places.items()}
     if decision is None or any(files.get(back.get(path, path)) != entry for path, entry in decision.before.items()):
         return replace(said, merge=merge)
+    if said.state in CARRIED and dict(decision.files) == dict(said.files):
+        return replace(said, merge=merge)  # the merge gives it by itself
     return replace(said, merge=merge, files=decision.files, decided=True)

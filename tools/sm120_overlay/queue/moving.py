@@ -46,6 +46,16 @@ class Move:
         return replace(self.old, patches=(*self.old.patches, *self.added))
 
 
+def resolved_by(move: Move, exported: Exported) -> Move:
+    """The same move with the patches of a branch that somebody made by hand: what differs there was decided there."""
+    landed = exported_series(move.new, exported)
+    old = set(move.old.slugs)
+    rows = (
+        Row(slug, State.CONFLICT.value, "", decided=True) if slug in old else Row(slug, NEW) for slug in landed.slugs
+    )
+    return replace(move, landed=landed, origin=Origin(move.old.pin.line, tuple(rows)))
+
+
 @dataclass(frozen=True)
 class Decided:
     """What a person decided in this run: for one merge of a patch, its commit, or why the line does without it."""
@@ -144,7 +154,7 @@ class _Decisions:
         if self._recorded(slug):
             return Decision()
         row, patch = self._landed(slug)
-        if row and patch and row.decided and row.merge == merge:
+        if row and patch and row.decided and row.merge in (merge, ""):
             return Decision(*_sides(patch))
         return None
 

@@ -26,7 +26,7 @@ class Begun:
 
     `line` is the line that the series comes from, `pin` where it goes, `joint` and `default` what pins.toml
     is to say of a new line, `sources` where the user said upstream is, `offered` the commit
-    whose series a person was asked to mend.
+    whose series a person was asked to mend, `taken` the checkout whose branch was made by hand.
     """
 
     line: str
@@ -36,6 +36,7 @@ class Begun:
     default: bool = False
     decided: Mapping[str, Decided] = field(default_factory=dict)
     offered: str = ""
+    taken: str = ""
 
 
 def workshop_folder(home: Home, upstream: str) -> Path:
@@ -79,6 +80,7 @@ def _begun(upstream: str, said: dict[str, Any]) -> Begun:
         bool(said["default"]),
         {slug: Decided(**one) for slug, one in said["decided"].items()},
         str(said["offered"]),
+        str(said["taken"]),
     )
 
 
@@ -94,6 +96,7 @@ def write_begun(home: Home, begun: Begun) -> None:
         "default": begun.default,
         "decided": {slug: asdict(one) for slug, one in begun.decided.items()},
         "offered": begun.offered,
+        "taken": begun.taken,
     }
     replace_file(state_file(home, begun.pin.upstream), json.dumps(said, indent=1).encode(), durable=True)
 

@@ -12,9 +12,9 @@ from .. import report
 from ..errors import Missing, Refused, UsageError
 from ..queue.carry import State
 from ..queue.causes import Cause, find_cause
-from ..queue.checkout import our_branch
-from ..queue.export import exported_series
-from ..queue.git import Repository, git_path, is_repository, objects_alone, run
+from ..queue.checkout import find_checkout, our_branch, read_commits
+from ..queue.export import export_range, exported_series
+from ..queue.git import Repository, commit_exists, git_path, is_repository, objects_alone, run
 from ..queue.handoff import (
     HandOff,
     Workshop,
@@ -32,7 +32,7 @@ from ..queue.home import Home, command
 from ..queue.landing import land, landing, with_absent
 from ..queue.lint import Finding, lint_series
 from ..queue.merging import check_git
-from ..queue.moving import Decided, Move, Moved, advance, finished
+from ..queue.moving import Decided, Move, Moved, advance, finished, resolved_by
 from ..queue.origin import read_origin
 from ..queue.pinning import joint_versions, new_pin, version_in
 from ..queue.pins import ABSENT, Lines, Pin, load_lines
@@ -56,6 +56,7 @@ EXAMPLES = """\
   rebase.py sglang --continue                    after you resolved what it handed to you
   rebase.py sglang --skip 'absorbed: sglang#26496, v0.5.13'
   rebase.py sglang --status
+  rebase.py sglang --onto 0.5.24 --take ~/src/sglang       you moved it yourself with git: prove it, and record it
 
 Per patch: clean, moved (clean, but in a function whose header changed: look at it), absorbed (upstream has it),
 conflict or gone (handed to you in a worktree, with git's own cherry-pick; resolutions are remembered). At the end every
@@ -99,6 +100,10 @@ def _parser() -> Parser:
         "--history", type=folder, metavar="PATH",
         help="a clone of upstream with its history: the change that conflicts, or has it already, is named",
     )  # fmt: skip
+    made.add_argument(
+        "--take", type=folder, metavar="CHECKOUT",
+        help="its HEAD is the series moved by hand (git rebase): each commit there decides its patch, by its slug",
+    )  # fmt: skip
     made.add_argument("--default", action="store_true", help="the new line becomes the default one")
     made.add_argument("--unproved", action="store_true", help="write it without running the tests, and say so")
     made.add_argument("--jobs", type=count, default=os.cpu_count() or 1, metavar="N", help="tests at a time")
@@ -122,7 +127,7 @@ def _check(options: argparse.Namespace, home: Home, lines: Lines) -> None:
     if not under_way and not options.onto:
         # why: a release that is guessed is another pin
         raise UsageError("Expected --onto VERSION.", "Name the release to move to, such as --onto 0.5.24.")
-    if under_way and (options.onto or options.old or options.line or options.source or options.default):
+    if under_way and (options.onto or options.old or options.line or options.source or options.default or options.take):
         # why: the move that is under way was begun with others
         raise UsageError("--onto, --from, --line, --source and --default begin a move.", "Leave them out to go on.")
     if options.slug and not options.skip:
@@ -175,14 +180,15 @@ def _begin(options: argparse.Namespace, lines: Lines) -> Begun:
     if known is not None and known.line == line.name:
         # why: a line that moves onto itself goes nowhere
         raise UsageError(f"{options.onto} is the pin of {line.name} itself.", "Name another release, or --from LINE.")
+    taken = str(options.take.resolve()) if options.take else ""
     if known is not None:
-        return Begun(line.name, known, tuple(options.source), {}, options.default)
+        return Begun(line.name, known, tuple(options.source), {}, options.default, taken=taken)
     version = version_in(options.onto)
     name = options.line or f"v{version}"
     pin = new_pin(old, name, version, repository, report.say)
     fresh = all(other.name != name for other in lines.lines)
     joint = joint_versions(line, fetch_release(old.distribution, version, report.say)) if fresh else {}
-    return Begun(line.name, pin, tuple(options.source), joint, options.default)
+    return Begun(line.name, pin, tuple(options.source), joint, options.default, taken=taken)
 
 
 def _known(options: argparse.Namespace, lines: Lines) -> Pin | None:
@@ -198,10 +204,32 @@ def _known(options: argparse.Namespace, lines: Lines) -> Pin | None:
 
 def _opened(home: Home, lines: Lines, begun: Begun) -> tuple[Move, Workshop]:
     """The move, and the workshop that sees the objects of both pins."""
+    move, commons = _prepared(home, lines, begun)
+    return move, open_workshop(workshop_folder(home, begun.pin.upstream), commons)
+
+
+def _prepared(home: Home, lines: Lines, begun: Begun) -> tuple[Move, tuple[Path, ...]]:
+    """The move, and the git directories that hold the objects of both pins."""
     check_git(Repository(home.root))
     old = lines.line(begun.line).pin(begun.pin.upstream)
     move, commons = _move(home, old, begun.pin, begun.sources)
-    return move, open_workshop(workshop_folder(home, begun.pin.upstream), commons)
+    if begun.taken:
+        move, common = _by_hand(move, Path(begun.taken))
+        commons = (*commons, common)
+    return move, commons
+
+
+def _by_hand(move: Move, checkout: Path) -> tuple[Move, Path]:
+    """The move as a branch has it, and the git directory of that branch's objects."""
+    where = find_checkout(checkout)
+    repo = Repository(checkout.resolve())
+    if not commit_exists(repo, move.after) or not read_commits(repo, where.head, (move.after,)):
+        # why: a series on another commit is a series for another tree
+        raise Refused(
+            f"{checkout}: expected commits on {move.after[:12]} ({move.new.tag}), and HEAD {where.head[:12]} has none.",
+            "Rebase the branch onto that commit; --source says where it comes from.",
+        )
+    return resolved_by(move, export_range(repo, where.common, move.after, where.head)), where.common
 
 
 def _move(home: Home, old: Pin, new: Pin, sources: Sequence[str]) -> tuple[Move, tuple[Path, ...]]:
@@ -217,9 +245,7 @@ def _move(home: Home, old: Pin, new: Pin, sources: Sequence[str]) -> tuple[Move,
 
 def _plan(options: argparse.Namespace, home: Home, lines: Lines) -> int:
     begun = _begin(options, lines)
-    check_git(Repository(home.root))
-    old = lines.line(begun.line).pin(begun.pin.upstream)
-    move, commons = _move(home, old, begun.pin, begun.sources)
+    move, commons = _prepared(home, lines, begun)
     with objects_alone(*commons) as repo:
         moved = advance(repo, move, {})
     return show_answer(options, Answer(begun.line, begun.pin, moved, planned=True))
