@@ -36,7 +36,7 @@ def show_answer(options: argparse.Namespace, answer: Answer) -> int:
     stops = answer.planned and any(_waits(row) for row in answer.moved.rows) if answer.moved else False
     code = answer.waits.exit_code if answer.waits else 1 if answer.wrong or stops else 0
     if options.json:
-        report.show_json("rebase", {"line": answer.pin.line, "ok": code == 0, **_as_json(answer)})
+        report.show_json("rebase", {"line": answer.pin.line, "ok": code == 0, "targets": [], **_as_json(answer)})
         return code
     if answer.moved is not None:
         heads = ("patch", "state", "decided", "what to know")
