@@ -22,7 +22,7 @@ from ..errors import Missing, OverlayError, UsageError
 from .build import build_root
 from .git import Repository, attempt, commit_exists, last_words, run, set_refs
 from .pins import Pin
-from .wheels import Say, fetch_wheel, laid_out
+from .wheels import Say, fetch_wheel, laid_out, suited
 
 KINDS = ("auto", "git", "pypi")
 # An unreachable host must not hang a run for minutes: under 1 kB/s for 20 s is no connection.
@@ -154,7 +154,7 @@ def _show_received(update: Callable[[int, int], None], text: str) -> None:
 
 
 def _from_wheel(pin: Pin, say: Say) -> Source:
-    wheel = pin.wheels[0]
+    wheel = suited(pin)
     with _cached_repository(pin) as repo:
         if not (wheel.root and _has(repo, wheel.root)):
             root = lay_out(repo, pin, fetch_wheel(pin, say, wheel))

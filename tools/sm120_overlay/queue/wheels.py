@@ -9,6 +9,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from platform import machine
 from tempfile import TemporaryFile
 
 from .. import report
@@ -20,12 +21,12 @@ Say = Callable[[str], None]
 
 
 def fetch_wheel(pin: Pin, say: Say, wheel: Wheel | None = None) -> Path:
-    """The wheel file of a pin (its first tag where none is asked for), from the cache or from the index.
+    """The wheel file of a pin (for this interpreter where none is asked for), from the cache or from the index.
 
     Raises:
         Missing: it is not cached and the index does not give it, or gives another file.
     """
-    wheel = wheel or pin.wheels[0]
+    wheel = wheel or suited(pin)
     place = cache_dir("wheels", wheel.sha256)
     if not place.exists():
         say(f"{pin.upstream}: downloading {pin.distribution} {pin.version} ({wheel.tag}) from the package index")
@@ -43,6 +44,13 @@ def fetch_wheel(pin: Pin, say: Say, wheel: Wheel | None = None) -> Path:
             f"{file}: expected sha256 {wheel.sha256}, found {found}.", f"Delete {place}; it is fetched again."
         )
     return file
+
+
+def suited(pin: Pin) -> Wheel:
+    """The wheel for this interpreter and machine; the first where none is: their layouts are one (a test holds it)."""
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}-"
+    fits = (wheel for wheel in pin.wheels if wheel.tag.startswith(python) and wheel.tag.endswith(machine()))
+    return next(fits, pin.wheels[0])
 
 
 def _download(pin: Pin, wheel: Wheel, folder: Path) -> None:
