@@ -6,6 +6,8 @@ computes on the CPU and writes down what it is given.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,10 +20,14 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from sm120_overlay.serving.flashinfer import capability, import_flashinfer
+from sm120_overlay.serving.flashinfer import CUDA_VERSION, capability, import_flashinfer
 
 BF16 = torch.bfloat16
 Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+# What run_moe takes between the limit and tp_size, by how much it takes behind the scales: 0.6.14 and 0.7.2.
+NEWER = {16: ["swizzled"], 20: ["clamped_limit", "situ_beta", "situ_linear_beta", "swizzled"]}
 
 
 @dataclass(eq=False)  # by identity, as a compiled module is
@@ -41,14 +47,15 @@ class FakeModule:
         ue8m0: bool,
         swizzled: bool,
         tile_8x4: bool,
-        pdl: bool,
+        *rest: Any,
     ) -> None:
-        """Every byte of both buffers depends on the input or on an argument."""
+        """Every byte of both buffers depends on the input or on an argument; `rest` is as the release has it."""
+        inverted, pdl, recipe = {1: (False, *rest, 0), 2: (*rest, 0), 3: rest}[len(rest)]
         self.pdl.append(pdl)
-        self.calls.append({"rows": rows.shape, "contiguous": rows.is_contiguous(), "scale": scale})
+        self.calls.append({"rows": rows.shape, "contiguous": rows.is_contiguous(), "scale": scale, "recipe": recipe})
         low, high = ((rows.float() * 4).to(torch.int64)[..., at::2] & 15 for at in (0, 1))
         values.copy_(low | high << 4)
-        factors.fill_(1 + 2 * ue8m0 + 4 * swizzled + 8 * tile_8x4 + vector)
+        factors.fill_(1 + 2 * ue8m0 + 4 * swizzled + 8 * tile_8x4 + vector + 64 * bool(inverted))
         blocks = rows.float().abs().reshape(-1, vector).amax(-1)
         factors[: blocks.numel()] += (blocks * (1 if scale is None else float(scale))).to(torch.uint8)
 
@@ -62,13 +69,15 @@ class FakeModule:
         return 1
 
     get_gemm2_tactic_count = get_gemm1_tactic_count
+    interleave_moe_weights_for_sm90_mixed_gemm = None  # FlashInfer hands it on
 
     def run_moe(self, output: torch.Tensor, rows: torch.Tensor, *more: Any) -> None:
         """Each output row is a sum over the row's experts; `more` is as run_moe of the binding has it."""
         experts, scales, first, first_bias, second, second_bias, quant_scales, *rest = more
-        names = ("input_sf", "alpha", "beta", "limit", "tp_size", "tp_rank", "ep_size", "ep_rank", "cluster_size")
-        later = ("cluster_rank", "alltoall", "min_latency", "tactics", "pdl", "activation")
-        self.calls.append(dict(zip((*names, *later), rest, strict=True)) | {"quant_scales": quant_scales})
+        names = ["input_sf", "alpha", "beta", "limit", *NEWER.get(len(rest), ())]
+        names += ["tp_size", "tp_rank", "ep_size", "ep_rank", "cluster_size", "cluster_rank"]
+        names += ["alltoall", "min_latency", "tactics", "pdl", "activation", "workspace"]
+        self.calls.append(dict(zip(names, rest, strict=False)) | {"quant_scales": quant_scales})
         self.pdl.append(self.calls[-1]["pdl"])
         weight = first.float().sum((1, 2)) + second.float().sum((1, 2))
         by_row = (weight[experts.long()] * (1 if scales is None else scales)).sum(1) * rows.float().sum(1)
@@ -86,7 +95,12 @@ class FlashInfer:
 
     @property
     def quantization(self) -> ModuleType:
-        return sys.modules["flashinfer.fp4_quantization"]
+        newer = sys.modules.get("flashinfer.quantization.fp4_quantization")
+        return newer or sys.modules["flashinfer.fp4_quantization"]
+
+    def takes(self, name: str, argument: str) -> bool:
+        """Whether a public function has this argument in this release."""
+        return argument in inspect.signature(getattr(self.package, name)).parameters
 
     @property
     def moe(self) -> ModuleType:
@@ -109,12 +123,13 @@ def flashinfer(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     package = import_flashinfer(tree, tmp_path)
     module = FakeModule()
 
-    def build(_spec: Any, _verbose: bool, need_lock: bool = True) -> None:
+    def build(*_: Any, **__: Any) -> None:
         subprocess.run([sys.executable, "-S", "-c", ""], check=True)  # as ninja is run
 
-    spec = sys.modules["flashinfer.jit.core"].JitSpec
-    monkeypatch.setattr(spec, "build", build)
-    monkeypatch.setattr(spec, "load", lambda _spec, _path: module)
+    monkeypatch.setattr(_jit_spec(), "build", build)
+    monkeypatch.setattr(_jit_spec(), "load", lambda *_: module)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(torch.version, "cuda", CUDA_VERSION)  # upstream's own choice of a target may ask it
     loaded = FlashInfer(package, module, monkeypatch)
     # Its sources' list is the generator's, which writes them; none is compiled here.
     monkeypatch.setattr(sys.modules["flashinfer.jit.fused_moe"], "generate_gemm_operations", lambda *_: None)
@@ -128,6 +143,13 @@ def flashinfer(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         yield loaded
     for cache in caches:
         cache.cache_clear()
+
+
+def _jit_spec() -> type:
+    """The class of specifications that ninja builds."""
+    core = sys.modules["flashinfer.jit.core"]
+    found: type = getattr(core, "JitSpecNvcc", core.JitSpec)
+    return found
 
 
 def _compiled(function: Callable[..., Any], backend: Any = "aot_eager", **options: Any) -> Callable[..., Any]:
@@ -235,7 +257,7 @@ def test_column_major_and_batched_input_keep_their_strides(flashinfer: FlashInfe
 
 @pytest.mark.parametrize(("k", "swizzled"), [(32, True), (80, True), (96, True), (80, False)])
 def test_a_width_that_is_no_multiple_of_64_is_as_in_eager_mode(flashinfer: FlashInfer, k: int, swizzled: bool) -> None:
-    """0.6.3 cuts the padded, swizzled factors into rows of K / 16: that gives odd rows, or an error."""
+    """0.6.3 cuts the padded, swizzled factors into rows of K / 16 (odd rows, or an error), newer ones pad the rows."""
 
     def quantize(x: torch.Tensor) -> Pair:
         values, factors = flashinfer.package.fp4_quantize(x, torch.ones(1), is_sf_swizzled_layout=swizzled)
@@ -303,8 +325,8 @@ def test_eager_mode_knows_nothing_of_operators(flashinfer: FlashInfer, seen: tup
 def test_a_graph_asks_for_the_module_of_the_card(flashinfer: FlashInfer, seen: tuple[int, int]) -> None:
     flashinfer.see(*seen)
     names: list[str] = []
-    spec = sys.modules["flashinfer.jit.core"].JitSpec
-    load = spec.build_and_load
+    spec = _jit_spec()
+    load = spec.build_and_load  # type: ignore[attr-defined]
 
     def build_and_load(self: Any) -> Any:
         names.append(self.name)
@@ -312,7 +334,8 @@ def test_a_graph_asks_for_the_module_of_the_card(flashinfer: FlashInfer, seen: t
 
     flashinfer.monkeypatch.setattr(spec, "build_and_load", build_and_load)
     _compiled(flashinfer.package.fp4_quantize)(_rows(4, 64), torch.ones(1))
-    assert names == [f"fp4_quantization_{seen[0]}{seen[1]}"]
+    family = "120f" if flashinfer.takes("fp4_quantize", "backend") else ""  # with nvcc 12.9 or newer
+    assert names == [f"fp4_quantization_{family if seen[0] == 12 and family else f'{seen[0]}{seen[1]}'}"]
 
 
 CHECKED = [  # rows, columns, layout
@@ -336,11 +359,90 @@ def test_the_quantization_operator_passes_opcheck_on_column_major_input(flashinf
 
 
 def _opcheck(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-    operator = _operator(name).default
+    _check_operator(_operator(name).default, args, kwargs)
+
+
+def _check_operator(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
     try:
         torch.library.opcheck(operator, args, kwargs)
     except Exception as error:
         pytest.fail(f"opcheck: {type(error).__name__}: {str(error)[:600]}")
+
+
+# What newer releases have besides.
+
+
+def test_an_inverted_scale_stays_inverted(flashinfer: FlashInfer) -> None:
+    """An argument that 0.6.14 put before enable_pdl: by position and by name."""
+    if not flashinfer.takes("fp4_quantize", "is_global_scale_inversed"):
+        return
+    x, scale = _rows(4, 64), torch.ones(1)
+    for by_position in (False, True):
+        more = ((16, False, True, False, True), {}) if by_position else ((), {"is_global_scale_inversed": True})
+
+        def quantize(x: torch.Tensor, more: Any = more) -> Pair:
+            values, factors = flashinfer.package.fp4_quantize(x, scale, *more[0], **more[1])
+            return values, factors
+
+        for got, wanted in zip(_compiled(quantize)(x), quantize(x), strict=True):
+            _same(got, wanted)
+    assert not torch.equal(quantize(x)[1], flashinfer.package.fp4_quantize(x, scale)[1])
+
+
+def test_a_4over6_recipe_reaches_the_kernel(flashinfer: FlashInfer) -> None:
+    """0.7.2 takes one as an object, which no operator can."""
+    if not flashinfer.takes("fp4_quantize", "nvfp4_4over6"):
+        return
+    utils = sys.modules["flashinfer.quantization.nvfp4_quantization_utils"]
+    for recipe in (None, utils.NVFP44Over6Config(e4m3_max=256), utils.NVFP44Over6Config()):
+        _compiled(lambda x, recipe=recipe: flashinfer.package.fp4_quantize(x, torch.ones(1), nvfp4_4over6=recipe))(
+            _rows(4, 64)
+        )
+        assert flashinfer.module.calls[-1]["recipe"] == utils.nvfp4_4over6_code(recipe)
+
+
+def test_another_backend_is_refused_while_tracing(flashinfer: FlashInfer) -> None:
+    for name, backend, arguments in (
+        ("fp4_quantize", "cute-dsl", {"input": _rows(4, 64)}),
+        ("cutlass_fused_moe", "cake", _moe_arguments(3)),
+    ):
+        if not flashinfer.takes(name, "backend"):
+            continue
+        function = getattr(flashinfer.package, name)
+        with pytest.raises(Exception, match=f"'{backend}' cannot be traced|lock|dynamo"):
+            torch.compile(lambda f=function, b=backend, a=arguments: f(backend=b, **a), fullgraph=True)()
+
+
+UPSTREAMS = [(6, 128), (2, 6, 128)]
+
+
+@pytest.mark.parametrize("shape", UPSTREAMS)
+@pytest.mark.parametrize("pdl", [None, True, False])
+def test_upstreams_own_operator_does_what_the_function_does(
+    flashinfer: FlashInfer, shape: tuple[int, ...], pdl: bool | None
+) -> None:
+    """It came with 0.6.12; 0.6.14's hands enable_pdl on as is_global_scale_inversed, which inverts the scale."""
+    operator = getattr(torch.ops.flashinfer, "fp4_quantize", None)
+    if operator is None:
+        return
+    flashinfer.allow_pdl(False)
+    rows = _rows(shape[-2] * (shape[0] if len(shape) == 3 else 1), 128).reshape(shape)
+    for x in (rows, rows.transpose(-2, -1)):  # and column-major
+        wanted = flashinfer.package.fp4_quantize(x, torch.ones(1), enable_pdl=pdl)
+        for got, want in zip(operator(x, torch.ones(1), enable_pdl=pdl), wanted, strict=True):
+            _same(got, want)
+        assert flashinfer.module.pdl[-2:] == [bool(pdl)] * 2
+
+
+@pytest.mark.parametrize("shape", UPSTREAMS)
+@pytest.mark.parametrize("swizzled", [True, False])
+def test_upstreams_own_operator_passes_opcheck_on_column_major_input(
+    flashinfer: FlashInfer, shape: tuple[int, ...], swizzled: bool
+) -> None:
+    if getattr(torch.ops.flashinfer, "fp4_quantize", None) is None:
+        return
+    x = torch.zeros(shape, dtype=BF16).transpose(-2, -1)  # K, the last but one, lies dense
+    _check_operator(torch.ops.flashinfer.fp4_quantize.default, (x, None, 16, False, swizzled))
 
 
 # The fused MoE.

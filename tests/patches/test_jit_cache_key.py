@@ -7,7 +7,9 @@ a `flashinfer_jit_cache` package as upstream ships it. The manifest is written a
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -25,6 +27,7 @@ import pytest
 import tvm_ffi
 from packaging.version import Version
 
+from sm120_overlay.serving.flashinfer import version_of
 from sm120_overlay.serving.nvcc.compile import OWN_HEADERS
 from sm120_overlay.serving.nvcc.toolchain import find_toolchain
 
@@ -48,7 +51,6 @@ int __tvm_ffi_value(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
 }}
 """
 OWN_FILE = "flashinfer/jit/sm120_overlay.py"
-DIST_INFO = "flashinfer_python-0.6.3.dist-info"
 INSTALLED = (("csrc/", "flashinfer/data/csrc/"), ("include/", "flashinfer/data/include/"))
 DIGEST = "1f" * 32
 
@@ -58,7 +60,12 @@ class Copy:
     """A FlashInfer of the test's own, laid out as pip or, with `top`, as a checkout with an editable install has it."""
 
     site: Path
+    version: str
     is_checkout: bool = False
+
+    @property
+    def dist_info(self) -> Path:
+        return self.site / f"flashinfer_python-{self.version}.dist-info"
 
     def __str__(self) -> str:
         return str(self.site)
@@ -103,17 +110,25 @@ def _link(source: str, target: str) -> None:
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    return {"__pycache__", *(["cutlass"] if folder.endswith("data") else [])} & set(names)
+    return {"__pycache__", *(["cutlass", "cccl"] if folder.endswith("data") else [])} & set(names)
 
 
 def _copy(tree: Path, site: Path, is_checkout: bool = False) -> Copy:
-    """The tree's FlashInfer at another place, without the 31 MB of CUTLASS."""
-    shutil.copytree(tree / "flashinfer", site / "flashinfer", copy_function=_link, ignore=_left_out)
+    """The tree's FlashInfer at another place; what no test edits and no compiler here reads is the tree's own."""
+    package = site / "flashinfer"
+    package.mkdir(parents=True)
+    for entry in (tree / "flashinfer").iterdir():
+        if entry.name in ("data", "jit"):
+            shutil.copytree(entry, package / entry.name, copy_function=_link, ignore=_left_out)
+        elif entry.is_dir():
+            (package / entry.name).symlink_to(entry)
+        else:
+            _link(str(entry), str(package / entry.name))
     if is_checkout:
         for name in ("csrc", "include"):
             (site / "flashinfer" / "data" / name).rename(site / name)
             (site / "flashinfer" / "data" / name).symlink_to(site / name)
-    copy = Copy(site, is_checkout)
+    copy = Copy(site, str(version_of(tree)), is_checkout)
     copy.place(f"csrc/{PROBE}.cc").write_text(SOURCE)
     return copy
 
@@ -127,7 +142,7 @@ def _manifest(touched: Sequence[str], digest: str = DIGEST) -> dict[str, Any]:
 
 def _describe(copy: Copy, touched: Sequence[str], digest: str = DIGEST) -> Copy:
     """Leaves the manifest where apply leaves it for this kind of target."""
-    base = copy.site / (".git" if copy.is_checkout else DIST_INFO)
+    base = copy.site / ".git" if copy.is_checkout else copy.dist_info
     _write(base / "sm120-overlay" / "manifest.json", json.dumps(_manifest(touched, digest)))
     return copy
 
@@ -151,7 +166,17 @@ class Process:
 
     def value(self) -> int:
         """What the library answers that FlashInfer loads for the probe."""
-        return int(self.probe().build_and_load().value())
+        spec = self.probe()
+        spec.build_and_load()
+        return int(spec.load(_moved(spec.get_library_path())).value())
+
+
+MOVED = itertools.count()
+
+
+def _moved(library: Path) -> Path:
+    """A copy: the dynamic loader keeps what a process once loaded from a path, and here one process stands for many."""
+    return Path(shutil.copy2(library, library.with_name(f"moved-{next(MOVED)}.so")))
 
 
 def _start(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> Process:
@@ -164,16 +189,34 @@ def _start(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> Process:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     importlib.import_module("flashinfer.jit")
     sys.modules["flashinfer.jit.cpp_ext"].get_cuda_version = lambda: Version("13.0")  # type: ignore[attr-defined]
-    return Process(sys.modules["flashinfer.jit.core"], sys.modules["flashinfer.jit.env"], copy)
+    env = sys.modules["flashinfer.jit.env"]
+    if hasattr(env, "FLASHINFER_AOT_PROVIDERS"):
+        # What a provider has is read at import; here libraries are put into it later.
+        providers = [dataclasses.replace(each, modules=Everything()) for each in env.FLASHINFER_AOT_PROVIDERS]
+        vars(env)["FLASHINFER_AOT_PROVIDERS"] = tuple(providers)
+    return Process(sys.modules["flashinfer.jit.core"], env, copy)
+
+
+class Everything(frozenset[str]):
+    """Has every name."""
+
+    def __contains__(self, _name: object) -> bool:
+        return True
+
+
+@pytest.fixture(scope="session")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Libraries for FlashInfer's link line to name."""
+    stubs = tmp_path_factory.mktemp("stubs")
+    for name in ("cuda", "cudart"):
+        subprocess.run(["c++", "-shared", "-x", "c", "/dev/null", "-o", stubs / f"lib{name}.so"], check=True)
+    return stubs
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """One home for every copy, a machine with a compiler, and libraries for FlashInfer's link line to name."""
-    home, stubs = tmp_path / "home", tmp_path / "stubs"
-    stubs.mkdir()
-    for name in ("cuda", "cudart"):
-        subprocess.run(["c++", "-shared", "-x", "c", "/dev/null", "-o", stubs / f"lib{name}.so"], check=True)
+def home(stubs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One home for every copy, and a machine with a compiler."""
+    home = tmp_path / "home"
     variables = {
         "FLASHINFER_WORKSPACE_BASE": home,
         "FLASHINFER_CUDA_ARCH_LIST": "12.0a",
@@ -190,14 +233,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+# What flashinfer-jit-cache tells FlashInfer: a folder, and since 0.7 the packages that bring it, one a CUDA release.
+SHIM = """
+from types import SimpleNamespace
+__version__ = "{version}+cu130"
+def get_jit_cache_dir():
+    return {folder!r}
+def get_jit_cache_providers():
+    whose = dict(provider_id="cu130", distribution="flashinfer-jit-cache-cu130", version=__version__)
+    return [SimpleNamespace(**whose, jit_cache_dir={folder!r}, cuda_architectures=["sm100a", "sm120a"], modules=[])]
+"""
+
+
 @pytest.fixture
-def prebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def prebuilt(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The library folder of an installed flashinfer-jit-cache, empty."""
     package = tmp_path / "jit-cache" / "flashinfer_jit_cache"
     folder = package / "jit_cache"
     folder.mkdir(parents=True)
-    init = f"__version__ = '0.6.3+cu130'\ndef get_jit_cache_dir(): return {str(folder)!r}\n"
-    (package / "__init__.py").write_text(init)
+    (package / "__init__.py").write_text(SHIM.format(version=version_of(tree), folder=str(folder)))
     monkeypatch.syspath_prepend(str(package.parent))
     return folder
 
@@ -260,7 +314,7 @@ def test_an_edit_of_any_other_header_rebuilds_a_module_of_host_code(
     copy.append(HEADER, _defines(EDITED), age_s=-5)
     spec = _start(copy, monkeypatch).probe()
     spec.build(verbose=False)
-    loaded = spec.load(_moved(spec.jit_library_path, "edited"))
+    loaded = spec.load(_moved(spec.jit_library_path))
     assert loaded.value() == EDITED, "the library of the file before the edit is loaded"
 
 
@@ -272,14 +326,8 @@ def test_a_build_file_of_another_tree_does_not_stay(tree: Path, tmp_path: Path, 
         process = _start(copies[name], monkeypatch)
         process.env.FLASHINFER_JIT_DIR = tmp_path / "build-dir"  # type: ignore[attr-defined]
         process.core.build_jit_specs([process.probe()])
-        loaded = process.probe().load(_moved(process.probe().jit_library_path, name))
+        loaded = process.probe().load(_moved(process.probe().jit_library_path))
         assert loaded.value() == value, f"{name}: built from the sources of another tree"
-
-
-def _moved(library: Path, name: str) -> Path:
-    """A copy: the dynamic loader keeps what it once loaded from a path."""
-    place = library.with_name(f"{name}-{len(list(library.parent.iterdir()))}.so")
-    return Path(shutil.copy2(library, place))
 
 
 def test_a_second_start_builds_nothing(tree: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -397,9 +445,9 @@ def test_an_edit_while_a_module_is_compiled_leaves_no_library(
     process = _start(copy, monkeypatch)
     run_ninja, edits = process.core.run_ninja, [copy.edited(HEADER)]
 
-    def edit_and_run(*arguments: Any) -> None:
+    def edit_and_run(*arguments: Any, **more: Any) -> None:
         edits[0].__enter__()
-        run_ninja(*arguments)
+        run_ninja(*arguments, **more)
 
     monkeypatch.setattr(process.core, "run_ninja", edit_and_run)
     _refused(process, build)
@@ -415,7 +463,7 @@ def test_an_edit_while_a_module_is_compiled_leaves_no_library(
 def test_a_place_whose_name_is_no_text_is_named_too(
     tree: Path, tmp_path: Path, monkeypatch: Any, is_known: bool, prebuilt: Path
 ) -> None:
-    """Linux has bytes for names. 0.6.3 cannot compile there, but it can use prebuilt libraries."""
+    """Linux has bytes for names. FlashInfer cannot compile there, but it can use prebuilt libraries."""
     copies = [_copy(tree, tmp_path / os.fsdecode(name)) for name in (b"caf\xe9", b"caf\xe8")]
     _ship(prebuilt, PROBE)
     dirs = set()
@@ -446,8 +494,9 @@ def test_sources_and_libraries_lie_together_below_upstreams_folder(
     tree: Path, tmp_path: Path, monkeypatch: Any, home: Path
 ) -> None:
     """A generated source of another tree is as wrong as its library: fused MoE compiles every one that it finds."""
-    env = _start(_describe(_copy(tree, tmp_path / "site"), [HEADER]), monkeypatch).env
-    upstream = home / ".cache" / "flashinfer" / "0.6.3" / "120a"
+    copy = _describe(_copy(tree, tmp_path / "site"), [HEADER])
+    env = _start(copy, monkeypatch).env
+    upstream = home / ".cache" / "flashinfer" / copy.version / "120a"
     assert env.FLASHINFER_WORKSPACE_DIR.parent == upstream, "generated sources are shared with other trees"
     assert DIGEST[:12] in env.FLASHINFER_WORKSPACE_DIR.name
     assert env.FLASHINFER_JIT_DIR == env.FLASHINFER_WORKSPACE_DIR / "cached_ops"
@@ -508,7 +557,7 @@ def test_a_manifest_that_cannot_be_this_trees_is_as_none(
     tree: Path, tmp_path: Path, monkeypatch: Any, prebuilt: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     copy = _copy(tree, tmp_path / "site")
-    _write(copy.site / DIST_INFO / "sm120-overlay" / "manifest.json", text)
+    _write(copy.dist_info / "sm120-overlay" / "manifest.json", text)
     _ship(prebuilt, PROBE)
     assert not _start(copy, monkeypatch).probe().is_aot, "a prebuilt library is used"
     assert len(_warnings(caplog)) == 1
@@ -527,6 +576,35 @@ def test_build_files_are_the_same_in_every_process(tree: Path, tmp_path: Path, m
     core = _start(_describe(_copy(tree, tmp_path / "site"), [HEADER]), monkeypatch).core
     flags = [flag for flag in core.current_compilation_context.get_nvcc_flags_list() if "arch=" in flag]
     assert flags == sorted(flags, key=lambda flag: int("".join(filter(str.isdigit, flag.partition(",")[0]))))
+
+
+# Since then AutoTuner writes what it measured into a file, and reads one.
+TUNING_FILES = Version("0.6.7")
+
+
+def _reads(copy: Copy, monkeypatch: pytest.MonkeyPatch, file: Path) -> bool:
+    """Whether this tree takes tactics from a file that a tree left."""
+    _start(copy, monkeypatch)
+    return bool(importlib.import_module("flashinfer.autotuner").AutoTuner.get().load_configs(str(file)))
+
+
+def test_what_was_measured_on_other_sources_is_not_read(tree: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """The two environments that upstream tells apart itself differ in versions or in the card; here in the sources."""
+    copy = _describe(_copy(tree, tmp_path / "site"), [HEADER])
+    if version_of(tree) < TUNING_FILES:
+        return
+    _start(copy, monkeypatch)
+    tuner = importlib.import_module("flashinfer.autotuner").AutoTuner.get()
+    tuner._file_configs["operation"] = ("Runner", 3)
+    file = tmp_path / "tactics.json"
+    tuner.save_configs(str(file))
+    moved = _describe(_copy(tree, tmp_path / "moved"), [HEADER])
+    assert _reads(copy, monkeypatch, file)
+    assert _reads(moved, monkeypatch, file), "the place of a tree is no matter"
+    with copy.edited(HEADER):
+        assert not _reads(copy, monkeypatch, file), "measured before a patched file was edited"
+    _describe(copy, [HEADER], digest="2e" * 32)
+    assert not _reads(copy, monkeypatch, file), "measured on another series"
 
 
 # Real modules: what reaches a file, and what does not.
@@ -566,7 +644,9 @@ def test_a_prebuilt_library_serves_exactly_the_modules_that_the_series_does_not_
     touched: str,
     expected: bool,
 ) -> None:
-    monkeypatch.setenv("FLASHINFER_CUDA_ARCH_LIST", "10.0a 12.0a")  # 0.6.3 has no trtllm_comm for 12.0 alone
+    monkeypatch.setenv(
+        "FLASHINFER_CUDA_ARCH_LIST", "10.0a 12.0a"
+    )  # without 10.0, trtllm_comm is not for 12.0 until 0.6.17
     process = _start(_describe(_copy(tree, tmp_path / "site"), [touched]), monkeypatch)
     spec = _generate(package, generator, arguments)
     _write(prebuilt / spec.name / f"{spec.name}.so", "")
@@ -605,7 +685,8 @@ def test_every_header_that_the_compiler_reads_counts(
     command = spec.get_compile_commands()[0]["command"].replace(" -c ", f" -M -I{OWN_HEADERS} ").rpartition(" -o ")[0]
     listed = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout.split()
     data = copy.site.resolve() / "flashinfer" / "data"
-    read = sorted({os.path.relpath(name, data) for name in listed if name.startswith(f"{data}/")})
+    own = tuple(f"{data}/{name}/" for name in ("csrc", "include"))
+    read = sorted({os.path.relpath(name, data) for name in listed if name.startswith(own)})
     assert len(read) > 10
     for path in read[::4]:
         _describe(copy, [path])

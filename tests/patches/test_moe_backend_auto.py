@@ -1,12 +1,18 @@
 """moe-backend-auto: on SM12x, an NVFP4 MoE checkpoint runs on FlashInfer's CUTLASS MoE unless the user names another.
 
 Everything here runs upstream's own argument resolution, and its own quantization and MoE classes, on presented cards.
+SGLang 0.5.9 leaves the runner "auto" on SM12x always. Later releases choose FlashInfer's CUTLASS there for an explicit
+modelopt_fp4, whatever the model and the device, and a speculative draft inherits the runner: that is theirs.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
+import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +24,11 @@ from sm120_overlay.serving import rig
 from sm120_overlay.serving.rig import cards, models
 from sm120_overlay.serving.rig.models import QuantForm
 
-CUTLASS = ("modelopt_fp4", "flashinfer_cutlass", "auto")
+FIRST = next(iter(metadata.distributions(name="sglang", path=[os.environ["SM120_OVERLAY_TREE"]]))).version == "0.5.9"
+# 0.5.9's MTP layers are kept off the runner; later they inherit it.
+CUTLASS = ("modelopt_fp4", "flashinfer_cutlass", "auto" if FIRST else "flashinfer_cutlass")
+# Flags for an NVFP4 checkpoint with which the runner is this patch's to choose, on any card and device.
+NVFP4: dict[str, str] = {"quantization": "modelopt_fp4"} if FIRST else {}
 SM12X = pytest.mark.parametrize("card", [cards.RTX_PRO_6000_SERVER, cards.DGX_SPARK], ids=["12.0", "12.1"])
 NVFP4_FORMS = (QuantForm.GENERIC, QuantForm.NAMELESS, QuantForm.SIDE_FILE)
 # Ernie 4.5 VL gives one number of experts per modality. Its own configuration class is remote code, and not run here.
@@ -35,7 +45,12 @@ MOE_MODELS = (
 )
 FLAGS: tuple[dict[str, str], ...] = ({}, {"quantization": "modelopt"}, {"quantization": "modelopt_fp4"})
 
+FP4_TRTLLM = ("modelopt_fp4", "flashinfer_trtllm")
+FP4_AUTO = ("modelopt_fp4", "auto")
+BF16_TRTLLM = (None, "flashinfer_trtllm")
+
 Resolve = Callable[..., rig.Resolution]
+Choice = tuple[str | None, str, str]
 
 
 @pytest.fixture
@@ -50,12 +65,29 @@ def resolve(standing: rig.Standing, tmp_path: Path) -> Resolve:
     return ask
 
 
+def mixed(folder: Path, model: models.Model, form: QuantForm, experts: str) -> Path:
+    """A mixed-precision checkpoint: attention in FP8, shared experts in NVFP4, routed experts in what is said."""
+    models.checkpoint(folder, model, form, "MIXED_PRECISION")
+    file, key = {
+        QuantForm.GENERIC: ("config.json", "quantization_config"),
+        QuantForm.SIDE_FILE: ("hf_quant_config.json", "quantization"),
+    }[form]
+    written = json.loads((folder / file).read_text())
+    written[key]["quantized_layers"] = {
+        "model.layers.3.self_attn.o_proj": {"quant_algo": "FP8"},
+        "model.layers.3.mlp.experts.0.up_proj": {"quant_algo": experts, "group_size": models.GROUP_SIZE},
+        "model.layers.3.mlp.shared_experts.up_proj": {"quant_algo": "NVFP4", "group_size": models.GROUP_SIZE},
+    }
+    (folder / file).write_text(json.dumps(written))
+    return folder
+
+
 def accepted(outcome: rig.Resolution) -> Any:
     assert outcome.refusal is None, f"upstream refuses {outcome.asked}: {outcome.refusal}"
     return outcome.args
 
 
-def choice(outcome: rig.Resolution) -> tuple[str | None, str, str]:
+def choice(outcome: rig.Resolution) -> Choice:
     """What the server would run: quantization, MoE runner, the draft's MoE runner."""
     args = accepted(outcome)
     return args.quantization, args.moe_runner_backend, args.speculative_moe_runner_backend
@@ -67,7 +99,7 @@ def choice(outcome: rig.Resolution) -> tuple[str | None, str, str]:
 def test_nvfp4_moe_gets_flashinfer_cutlass_with_and_without_ep(
     resolve: Resolve, card: rig.Card, model: models.Model, form: QuantForm
 ) -> None:
-    asked = [{**flag, "ep_size": ep} for flag in FLAGS for ep in (1, 8)]
+    asked = [{**flag, "ep_size": ep} for flag, ep in ((FLAGS[0], 1), (FLAGS[0], 8), (FLAGS[1], 8), (FLAGS[2], 1))]
     chosen = [(how, choice(resolve(card, model, form, **how))) for how in asked]
     assert chosen == [(how, CUTLASS) for how in asked]
 
@@ -83,7 +115,7 @@ def test_an_ep_size_that_cutlass_cannot_run_is_refused_at_argument_time(resolve:
 @pytest.mark.parametrize(
     ("model", "form", "algo", "flags"),
     [
-        (models.QWEN3_DENSE, QuantForm.GENERIC, "NVFP4", {"quantization": "modelopt_fp4"}),
+        (models.QWEN3_DENSE, QuantForm.GENERIC, "NVFP4", {}),
         (models.QWEN3_DENSE, QuantForm.SIDE_FILE, "NVFP4", {}),
         (models.LLAMA_4, QuantForm.SIDE_FILE, "NVFP4", {}),
         (models.QWEN3_MOE, QuantForm.NONE, "", {}),
@@ -102,6 +134,49 @@ def test_what_is_not_an_nvfp4_moe_stays_as_upstream_resolves_it(
 
 
 @SM12X
+@pytest.mark.parametrize("model", [models.QWEN3_DENSE, models.LLAMA_4], ids=lambda model: model.name)
+def test_an_explicit_quantization_of_another_model_is_left_to_upstream(
+    resolve: Resolve, card: rig.Card, model: models.Model
+) -> None:
+    """Later releases look at the name of the quantization alone."""
+    outcome = resolve(card, model, QuantForm.GENERIC, quantization="modelopt_fp4")
+    assert choice(outcome) == (("modelopt_fp4", "auto", "auto") if FIRST else CUTLASS)
+
+
+@SM12X
+@pytest.mark.parametrize(
+    ("form", "experts", "is_cutlass"),
+    [
+        (QuantForm.GENERIC, "NVFP4", True),
+        (QuantForm.SIDE_FILE, "NVFP4", True),
+        (QuantForm.GENERIC, "FP8", False),
+        (QuantForm.GENERIC, "W4A16_NVFP4", False),
+    ],
+    ids=str,
+)
+def test_a_mixed_checkpoint_runs_on_it_if_its_experts_are_nvfp4(
+    standing: rig.Standing, tmp_path: Path, card: rig.Card, form: QuantForm, experts: str, *, is_cutlass: bool
+) -> None:
+    """0.5.9 has no loader for mixed precision."""
+    folder = mixed(tmp_path / "mixed", models.QWEN3_MOE, form, experts)
+    with rig.present(card):
+        chosen = choice(rig.resolve(standing, folder, tp_size=8))
+        named = None if FIRST else choice(rig.resolve(standing, folder, tp_size=8, quantization="modelopt_mixed"))
+    if is_cutlass and not FIRST:
+        assert (chosen, named) == (("modelopt_mixed", *CUTLASS[1:]),) * 2
+    else:
+        assert chosen == (None, "auto", "auto")
+        assert named in (None, ("modelopt_mixed", "auto", "auto"))
+
+
+if not FIRST:  # which cannot tell it from no quantization
+
+    @SM12X
+    def test_a_user_who_wants_no_quantization_is_left_to_upstream(resolve: Resolve, card: rig.Card) -> None:
+        assert choice(resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="unquant")) == (None, "auto", "auto")
+
+
+@SM12X
 def test_a_dense_config_that_counts_one_expert_is_no_moe(resolve: Resolve, card: rig.Card) -> None:
     counted = models.Model("Dense-1", {**models.QWEN3_DENSE.config, "num_experts": 1})
     assert choice(resolve(card, counted, QuantForm.SIDE_FILE)) == (None, "auto", "auto")
@@ -109,8 +184,8 @@ def test_a_dense_config_that_counts_one_expert_is_no_moe(resolve: Resolve, card:
 
 @SM12X
 def test_a_server_that_does_not_use_the_card_stays_as_upstream_resolves_it(resolve: Resolve, card: rig.Card) -> None:
-    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="modelopt_fp4", device="cpu")
-    assert choice(outcome) == ("modelopt_fp4", "auto", "auto")
+    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, **NVFP4, device="cpu")
+    assert choice(outcome) == (NVFP4.get("quantization"), "auto", "auto")
 
 
 @SM12X
@@ -123,21 +198,20 @@ def test_a_runner_that_the_user_named_is_kept(resolve: Resolve, card: rig.Card, 
 @SM12X
 @pytest.mark.parametrize("a2a", ["deepep", "mooncake"])
 def test_an_all_to_all_backend_keeps_its_own_runner(resolve: Resolve, card: rig.Card, a2a: str) -> None:
-    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="modelopt_fp4", moe_a2a_backend=a2a)
-    assert choice(outcome) == ("modelopt_fp4", "auto", "auto")
+    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, **NVFP4, moe_a2a_backend=a2a)
+    assert choice(outcome) == (NVFP4.get("quantization"), "auto", "auto")
 
 
 @SM12X
 def test_a_draft_keeps_its_own_runner(resolve: Resolve, card: rig.Card) -> None:
-    eagle = {"quantization": "modelopt_fp4", "speculative_algorithm": "EAGLE"}
+    eagle = {**NVFP4, "speculative_algorithm": "EAGLE"}
+    named = {"quantization": "modelopt_fp4", "moe_runner_backend": "flashinfer_cutlass"}
     chosen = {
         "omitted": choice(resolve(card, models.GLM_5, QuantForm.GENERIC, **eagle)),
         "draft named": choice(
             resolve(card, models.GLM_5, QuantForm.GENERIC, **eagle, speculative_moe_runner_backend="triton")
         ),
-        "both named": choice(
-            resolve(card, models.GLM_5, QuantForm.GENERIC, **eagle, moe_runner_backend="flashinfer_cutlass")
-        ),
+        "both named": choice(resolve(card, models.GLM_5, QuantForm.GENERIC, **{**eagle, **named})),
     }
     assert chosen == {
         "omitted": CUTLASS,
@@ -148,20 +222,27 @@ def test_a_draft_keeps_its_own_runner(resolve: Resolve, card: rig.Card) -> None:
 
 @SM12X
 @pytest.mark.parametrize(
-    ("asked", "draft"),
+    ("asked", "in_first", "later"),
     [
-        ({}, "modelopt_fp4"),
-        ({"speculative_draft_model_path": "the model's"}, "modelopt_fp4"),
-        ({"speculative_draft_model_path": "another"}, None),
-        ({"speculative_draft_model_quantization": "fp8"}, "fp8"),
-        ({"quantization": "modelopt_fp4", "speculative_draft_model_quantization": "unquant"}, None),
-        ({"quantization": "modelopt", "speculative_draft_model_quantization": "unquant"}, None),
+        ({}, "modelopt_fp4", None),
+        ({"speculative_draft_model_path": "the model's"}, "modelopt_fp4", None),
+        ({"speculative_draft_model_path": "another"}, None, None),
+        ({"speculative_draft_model_quantization": "fp8"}, "fp8", "fp8"),
+        ({"quantization": "modelopt_fp4", "speculative_draft_model_quantization": "unquant"}, None, None),
+        ({"quantization": "modelopt", "speculative_draft_model_quantization": "unquant"}, None, None),
     ],
     ids=str,
 )
 def test_a_draft_of_the_same_checkpoint_is_quantized_like_it_unless_the_user_says_otherwise(
-    *, resolve: Resolve, tmp_path: Path, card: rig.Card, asked: dict[str, str], draft: str | None
+    *,
+    resolve: Resolve,
+    tmp_path: Path,
+    card: rig.Card,
+    asked: dict[str, str],
+    in_first: str | None,
+    later: str | None,
 ) -> None:
+    """Later releases find out from the checkpoint, if nothing is said of the draft."""
     paths = {
         "the model's": tmp_path / f"{models.GLM_5.name}-GENERIC-NVFP4",
         "another": models.checkpoint(tmp_path / "another", models.GLM_5),
@@ -169,26 +250,27 @@ def test_a_draft_of_the_same_checkpoint_is_quantized_like_it_unless_the_user_say
     if path := asked.get("speculative_draft_model_path"):
         asked = {**asked, "speculative_draft_model_path": str(paths[path])}
     outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, speculative_algorithm="EAGLE", **asked)
+    draft = in_first if FIRST else later
     assert (choice(outcome), accepted(outcome).speculative_draft_model_quantization) == (CUTLASS, draft)
 
 
 @pytest.mark.parametrize(
-    ("card", "model", "form", "flags", "expected"),
+    ("card", "model", "form", "flags", "in_first", "later"),
     [
-        (cards.H200, models.GLM_5, QuantForm.GENERIC, {}, (None, "auto", "auto")),
-        (cards.H200, models.GLM_5, QuantForm.GENERIC, FLAGS[1], ("modelopt", "auto", "auto")),
-        (cards.H200, models.QWEN3_MOE, QuantForm.NAMELESS, {}, (None, "auto", "auto")),
-        (cards.H200, models.QWEN3_MOE, QuantForm.SIDE_FILE, FLAGS[2], ("modelopt_fp4", "auto", "auto")),
-        (cards.H100, models.MIXTRAL, QuantForm.NAMELESS, FLAGS[2], ("modelopt_fp4", "auto", "auto")),
-        (cards.B200, models.GLM_5, QuantForm.GENERIC, {}, ("modelopt", "auto", "auto")),
-        (cards.B200, models.GLM_5, QuantForm.GENERIC, FLAGS[1], ("modelopt", "auto", "auto")),
-        (cards.B200, models.GLM_5, QuantForm.GENERIC, FLAGS[2], ("modelopt_fp4", "flashinfer_trtllm", "auto")),
-        (cards.B200, models.GLM_5, QuantForm.SIDE_FILE, {}, (None, "auto", "auto")),
-        (cards.B200, models.QWEN3_MOE, QuantForm.NAMELESS, {}, ("modelopt_fp4", "flashinfer_trtllm", "auto")),
-        (cards.B200, models.QWEN3_MOE, QuantForm.SIDE_FILE, {}, (None, "flashinfer_trtllm", "auto")),
-        (cards.B200, models.GLM_4_MOE, QuantForm.NAMELESS, {}, ("modelopt_fp4", "flashinfer_trtllm", "auto")),
-        (cards.B200, models.DEEPSEEK_V3, QuantForm.SIDE_FILE, {}, ("fp8", "flashinfer_trtllm", "auto")),
-        (cards.B200, models.MIXTRAL, QuantForm.SIDE_FILE, FLAGS[2], ("modelopt_fp4", "auto", "auto")),
+        (cards.H200, models.GLM_5, QuantForm.GENERIC, {}, (None, "auto", "auto"), (None, "auto")),
+        (cards.H200, models.GLM_5, QuantForm.GENERIC, FLAGS[1], ("modelopt", "auto", "auto"), ("modelopt", "auto")),
+        (cards.H200, models.QWEN3_MOE, QuantForm.NAMELESS, {}, (None, "auto", "auto"), (None, "auto")),
+        (cards.H200, models.QWEN3_MOE, QuantForm.SIDE_FILE, FLAGS[2], ("modelopt_fp4", "auto", "auto"), FP4_AUTO),
+        (cards.H100, models.MIXTRAL, QuantForm.NAMELESS, FLAGS[2], ("modelopt_fp4", "auto", "auto"), FP4_AUTO),
+        (cards.B200, models.GLM_5, QuantForm.GENERIC, {}, ("modelopt", "auto", "auto"), FP4_TRTLLM),
+        (cards.B200, models.GLM_5, QuantForm.GENERIC, FLAGS[1], ("modelopt", "auto", "auto"), ("modelopt", "auto")),
+        (cards.B200, models.GLM_5, QuantForm.GENERIC, FLAGS[2], (*FP4_TRTLLM, "auto"), FP4_TRTLLM),
+        (cards.B200, models.GLM_5, QuantForm.SIDE_FILE, {}, (None, "auto", "auto"), (None, "flashinfer_trtllm")),
+        (cards.B200, models.QWEN3_MOE, QuantForm.NAMELESS, {}, (*FP4_TRTLLM, "auto"), FP4_TRTLLM),
+        (cards.B200, models.QWEN3_MOE, QuantForm.SIDE_FILE, {}, (*BF16_TRTLLM, "auto"), BF16_TRTLLM),
+        (cards.B200, models.GLM_4_MOE, QuantForm.NAMELESS, {}, (*FP4_TRTLLM, "auto"), FP4_TRTLLM),
+        (cards.B200, models.DEEPSEEK_V3, QuantForm.SIDE_FILE, {}, ("fp8", "flashinfer_trtllm", "auto"), BF16_TRTLLM),
+        (cards.B200, models.MIXTRAL, QuantForm.SIDE_FILE, FLAGS[2], ("modelopt_fp4", "auto", "auto"), FP4_AUTO),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value),
 )
@@ -200,9 +282,12 @@ def test_other_capabilities_choose_exactly_as_upstream(
     model: models.Model,
     form: QuantForm,
     flags: dict[str, str],
-    expected: tuple[str | None, str, str],
+    in_first: Choice,
+    later: tuple[str | None, str],
     ep: int,
 ) -> None:
+    """In later releases the draft has the model's runner."""
+    expected = in_first if FIRST else (*later, later[1])
     assert choice(resolve(card, model, form, ep_size=ep, **flags)) == expected
 
 
@@ -244,51 +329,85 @@ def moe_layer(method: Any, runner_config: Any, ep: int) -> Any:
     layer: Any = torch.nn.Module()
     layer.num_experts, layer.num_local_experts = EXPERTS, EXPERTS // ep
     layer.moe_ep_size, layer.moe_ep_rank, layer.moe_tp_size, layer.moe_tp_rank = ep, 0, 1, 0
-    layer.moe_runner_config, layer.dispatcher = runner_config, Dispatcher()
+    layer.moe_runner_config, layer.dispatcher, layer._mega_moe_nvfp4 = runner_config, Dispatcher(), False
+    if hasattr(runner_config, "layer"):
+        runner_config.layer = layer
     method.create_weights(layer, layer.num_local_experts, HIDDEN, INTERMEDIATE, torch.bfloat16, weight_loader=None)
     for parameter in layer.parameters():
         parameter.data = torch.zeros_like(parameter.data, dtype=torch.float32).to(parameter.dtype)
+    method.create_moe_runner(layer, runner_config)
     method.process_weights_after_loading(layer)
     return layer
 
 
-def run_moe(standing: rig.Standing, args: Any, ep: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
-    """One rank's NVFP4 MoE, as `args` make upstream run it: the method, and the calls that reached FlashInfer.
+def replace_kernels(standing: rig.Standing, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Put recorders where FlashInfer's kernel is, nothing where communication is, and tensors on the CPU.
 
-    FlashInfer's kernel is a recorder and sgl-kernel's passes its input through; the communication around them, which
-    needs processes, is empty; tensors stay on the CPU.
+    sgl-kernel's kernel, which only 0.5.9 has, passes its input through. Returns the calls that reach FlashInfer's.
     """
-    quant = standing.module("sglang.srt.layers.quantization.modelopt_quant")
-    standing.module("sglang.srt.layers.moe.utils").initialize_moe_config(args)
     calls: list[Any] = []
 
     def kernel(**call: Any) -> tuple[Any]:
         calls.append(call)
         return (call["output"],)
 
-    sgl_kernels = standing.module("sglang.srt.layers.moe.cutlass_moe")
-    monkeypatch.setattr(sgl_kernels, "cutlass_moe_fp4", lambda **call: call["a"])
+    quant = standing.module("sglang.srt.layers.quantization.modelopt_quant")
+    runner = quant
+    if FIRST:
+        monkeypatch.setattr(quant, "flashinfer_cutlass_fused_moe", kernel)
+        monkeypatch.setattr(quant, "should_use_flashinfer_cutlass_moe_fp4_allgather", lambda: False)
+        sgl_kernels = standing.module("sglang.srt.layers.moe.cutlass_moe")
+        monkeypatch.setattr(sgl_kernels, "cutlass_moe_fp4", lambda **call: call["a"])
+    else:
+        runner = standing.module("sglang.srt.layers.moe.moe_runner.flashinfer_cutlass")
+        monkeypatch.setattr(runner, "_flashinfer_cutlass_fused_moe", lambda: (kernel, None))
+        monkeypatch.setattr(runner, "_activation_type", lambda config: config.activation)
+    if hasattr(runner, "get_tp_group"):
+        monkeypatch.setattr(runner, "get_tp_group", lambda: None)
+    monkeypatch.setattr(runner, "is_allocation_symmetric", lambda: False)
+    monkeypatch.setattr(runner, "use_symmetric_memory", lambda *_, **__: nullcontext())
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
-    monkeypatch.setattr(quant, "flashinfer_cutlass_fused_moe", kernel)
-    monkeypatch.setattr(quant, "should_use_flashinfer_cutlass_moe_fp4_allgather", lambda: False)
-    monkeypatch.setattr(quant, "get_tp_group", lambda: None)
-    monkeypatch.setattr(quant, "is_allocation_symmetric", lambda: False)
-    monkeypatch.setattr(quant, "use_symmetric_memory", lambda *_, **__: nullcontext())
-    config = standing.module("sglang.srt.layers.moe.moe_runner").MoeRunnerConfig(activation="silu", is_gated=True)
-    method = quant.ModelOptNvFp4FusedMoEMethod(quant.ModelOptFp4Config(True, None, models.GROUP_SIZE, []))
-    method.moe_runner_config = config
-    layer = moe_layer(method, config, ep)
-    method.create_moe_runner(layer, config)
-    topk = SimpleNamespace(topk_weights=torch.ones(TOKENS, 2), topk_ids=torch.zeros(TOKENS, 2, dtype=torch.int32))
-    tokens = torch.zeros(TOKENS, HIDDEN, dtype=torch.bfloat16)
-    standard = standing.module("sglang.srt.layers.moe.token_dispatcher.standard").StandardDispatchOutput
-    method.apply(layer, standard(hidden_states=tokens, hidden_states_scale=None, topk_output=topk))
-    return method, calls
+    return calls
+
+
+@contextmanager
+def without_groups(standing: rig.Standing) -> Iterator[None]:
+    """The layout of processes in which later releases look for a process group: there is none."""
+    parallel: Any = None if FIRST else standing.module("sglang.srt.runtime_context").get_parallel()
+    with parallel.override(tp_group=None) if hasattr(parallel, "override") else nullcontext():
+        yield
+
+
+def run_moe(
+    standing: rig.Standing, outcome: rig.Resolution, ep: int, monkeypatch: pytest.MonkeyPatch, runner: str | None = None
+) -> tuple[bool, list[Any]]:
+    """One rank's NVFP4 MoE, as the arguments make upstream run it, or on the runner that is said.
+
+    Returns whether upstream loads the up projection before the gate, and the calls that reached FlashInfer.
+    """
+    quant = standing.module("sglang.srt.layers.quantization.modelopt_quant")
+    utils = standing.module("sglang.srt.layers.moe.utils")
+    calls = replace_kernels(standing, monkeypatch)
+    with rig.published(standing, outcome), without_groups(standing):
+        takes = inspect.signature(utils.initialize_moe_config).parameters
+        utils.initialize_moe_config(*[outcome.record for _ in takes])
+        if runner is not None:
+            where, name = (utils, "MOE_RUNNER_BACKEND") if FIRST else (utils.get_flags().moe, "runner_backend")
+            setattr(where, name, utils.MoeRunnerBackend(runner))
+        config = standing.module("sglang.srt.layers.moe.moe_runner").MoeRunnerConfig(activation="silu", is_gated=True)
+        method = quant.ModelOptNvFp4FusedMoEMethod(quant.ModelOptFp4Config(True, None, models.GROUP_SIZE, []))
+        method.moe_runner_config = config
+        layer = moe_layer(method, config, ep)
+        topk = SimpleNamespace(topk_weights=torch.ones(TOKENS, 2), topk_ids=torch.zeros(TOKENS, 2, dtype=torch.int32))
+        tokens = torch.zeros(TOKENS, HIDDEN, dtype=torch.bfloat16)
+        standard = standing.module("sglang.srt.layers.moe.token_dispatcher.standard").StandardDispatchOutput
+        method.apply(layer, standard(hidden_states=tokens, hidden_states_scale=None, topk_output=topk))
+        return method.load_up_proj_weight_first, calls
 
 
 @pytest.fixture
 def clean_moe_config(standing: rig.Standing) -> Iterator[None]:
-    """Upstream keeps the MoE choice in module globals; give the next test a fresh one."""
+    """0.5.9 keeps the MoE choice in module globals; give the next test a fresh one."""
     utils = standing.module("sglang.srt.layers.moe.utils")
     before = {name: value for name, value in vars(utils).items() if name.isupper()}
     yield
@@ -296,63 +415,21 @@ def clean_moe_config(standing: rig.Standing) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("clean_moe_config")
-def test_upstreams_own_auto_path_cannot_load_weights_under_ep(
+def test_upstreams_own_auto_path_cannot_run_nvfp4_experts(
     standing: rig.Standing, resolve: Resolve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason for the patch: with the runner left at `auto`, EP8 multiplies all experts' scales by one rank's."""
-    card = cards.RTX_PRO_6000_SERVER
-    args = accepted(resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="modelopt_fp4", ep_size=8))
-    args.moe_runner_backend = "auto"
+    """The reason for the patch.
+
+    In 0.5.9, EP8 multiplies all experts' scales by one rank's while loading. Later, the layer takes TRTLLM-gen for
+    "auto", and its weights are not laid out for that.
+    """
+    card, ep = cards.RTX_PRO_6000_SERVER, 8 if FIRST else 1
+    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="modelopt_fp4", ep_size=ep)
     sizes = rf"tensor a \({EXPERTS}\) must match the size of tensor b \({EXPERTS // 8}\)"
-    with rig.present(card), pytest.raises(RuntimeError, match=sizes):
-        run_moe(standing, args, 8, monkeypatch)
-
-
-def test_upstreams_own_auto_kernel_asserts_that_a_rank_has_all_experts(standing: rig.Standing) -> None:
-    """The second reason, behind the first: the kernel's entry takes the global expert count for the local one."""
-    params = standing.module("sglang.srt.layers.moe.cutlass_moe_params")
-    cutlass = standing.module("sglang.srt.layers.moe.cutlass_moe").cutlass_moe_fp4
-    local, ones = EXPERTS // 8, torch.ones(TOKENS, 2)
-    with pytest.raises(AssertionError, match="Number of experts must match"):
-        cutlass(
-            a=torch.zeros(TOKENS, HIDDEN, dtype=torch.bfloat16),
-            a1_gscale=ones,
-            w1_fp4=torch.zeros(local, 2 * INTERMEDIATE, HIDDEN // 2, dtype=torch.uint8),
-            w1_blockscale=torch.zeros(local, 2 * INTERMEDIATE, HIDDEN // models.GROUP_SIZE),
-            w1_alphas=ones,
-            a2_gscale=ones,
-            w2_fp4=torch.zeros(local, HIDDEN, INTERMEDIATE // 2, dtype=torch.uint8),
-            w2_blockscale=torch.zeros(local, HIDDEN, INTERMEDIATE // models.GROUP_SIZE),
-            w2_alphas=ones,
-            topk_weights=ones,
-            topk_ids=torch.zeros(TOKENS, 2, dtype=torch.int32),
-            params=params.CutlassMoEParams(
-                params.CutlassMoEType.BlockscaledFP4, torch.device("cpu"), EXPERTS, INTERMEDIATE, HIDDEN
-            ),
-        )
-
-
-@SM12X
-@pytest.mark.usefixtures("clean_moe_config")
-def test_only_a_user_who_names_the_runner_gets_the_fp4_all_gather_with_dp_attention(
-    standing: rig.Standing, resolve: Resolve, card: rig.Card, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under it, models that all-reduce after the experts all the same (Qwen2-MoE, MiniMax-M2) mix up their tokens."""
-    utils = standing.module("sglang.srt.layers.moe.utils")
-    monkeypatch.setattr(utils, "is_dp_attention_enabled", lambda: True)
-    monkeypatch.setattr(utils, "get_moe_expert_parallel_world_size", lambda: 8)
-    monkeypatch.setattr(utils, "get_attention_dp_size", lambda: 8)
-    asked = {"quantization": "modelopt_fp4", "ep_size": 8, "dp_size": 8, "enable_dp_attention": True}
-    found = {}
-    for runner in ("auto", "flashinfer_cutlass"):
-        args = accepted(resolve(card, models.QWEN3_MOE, QuantForm.GENERIC, **asked, moe_runner_backend=runner))
-        utils.initialize_moe_config(args)
-        gathers = utils.should_use_flashinfer_cutlass_moe_fp4_allgather()
-        found[runner] = (args.moe_runner_backend, args.disable_flashinfer_cutlass_moe_fp4_allgather, gathers)
-    assert found == {
-        "auto": ("flashinfer_cutlass", True, False),
-        "flashinfer_cutlass": ("flashinfer_cutlass", False, True),
-    }
+    later = r"Unsupported moe_runner_backend for NVFP4 MoE: .*TRTLLM|no attribute 'g1_scale_c'"
+    failures = (RuntimeError,) if FIRST else (NotImplementedError, AttributeError)
+    with rig.present(card), pytest.raises(failures, match=sizes if FIRST else later):
+        run_moe(standing, outcome, ep, monkeypatch, "auto")
 
 
 @SM12X
@@ -361,15 +438,62 @@ def test_only_a_user_who_names_the_runner_gets_the_fp4_all_gather_with_dp_attent
 def test_the_chosen_runner_gets_the_local_experts_in_the_layout_it_needs(
     standing: rig.Standing, resolve: Resolve, card: rig.Card, ep: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    args = accepted(resolve(card, models.GLM_5, QuantForm.GENERIC, quantization="modelopt_fp4", ep_size=ep))
+    outcome = resolve(card, models.GLM_5, QuantForm.GENERIC, **NVFP4, ep_size=ep)
     failure = None
     with rig.present(card):
         try:
-            method, calls = run_moe(standing, args, ep, monkeypatch)
-            layout = method.load_up_proj_weight_first
-        except (AssertionError, RuntimeError) as error:
-            failure = f"{args.moe_runner_backend!r} fails before any kernel: {error}"
+            up_first, calls = run_moe(standing, outcome, ep, monkeypatch)
+        except (AssertionError, AttributeError, NotImplementedError, RuntimeError) as error:
+            failure = f"{accepted(outcome).moe_runner_backend!r} fails before any kernel: {error}"
     assert failure is None
     assert [call["ep_size"] for call in calls] == [ep]
     assert calls[0]["fc1_expert_weights"].shape[0] == EXPERTS // ep
-    assert layout, "FlashInfer's CUTLASS MoE reads [up, gate]; the weights would be loaded as [gate, up]"
+    assert up_first, "FlashInfer's CUTLASS MoE reads [up, gate]; the weights would be loaded as [gate, up]"
+
+
+if FIRST:  # later, "auto" has no kernel of sgl-kernel's, and the all-gather is upstream's
+
+    def test_upstreams_own_auto_kernel_asserts_that_a_rank_has_all_experts(standing: rig.Standing) -> None:
+        """The second reason, behind the first: the kernel's entry takes the global expert count for the local one."""
+        params = standing.module("sglang.srt.layers.moe.cutlass_moe_params")
+        cutlass = standing.module("sglang.srt.layers.moe.cutlass_moe").cutlass_moe_fp4
+        local, ones = EXPERTS // 8, torch.ones(TOKENS, 2)
+        with pytest.raises(AssertionError, match="Number of experts must match"):
+            cutlass(
+                a=torch.zeros(TOKENS, HIDDEN, dtype=torch.bfloat16),
+                a1_gscale=ones,
+                w1_fp4=torch.zeros(local, 2 * INTERMEDIATE, HIDDEN // 2, dtype=torch.uint8),
+                w1_blockscale=torch.zeros(local, 2 * INTERMEDIATE, HIDDEN // models.GROUP_SIZE),
+                w1_alphas=ones,
+                a2_gscale=ones,
+                w2_fp4=torch.zeros(local, HIDDEN, INTERMEDIATE // 2, dtype=torch.uint8),
+                w2_blockscale=torch.zeros(local, HIDDEN, INTERMEDIATE // models.GROUP_SIZE),
+                w2_alphas=ones,
+                topk_weights=ones,
+                topk_ids=torch.zeros(TOKENS, 2, dtype=torch.int32),
+                params=params.CutlassMoEParams(
+                    params.CutlassMoEType.BlockscaledFP4, torch.device("cpu"), EXPERTS, INTERMEDIATE, HIDDEN
+                ),
+            )
+
+    @SM12X
+    @pytest.mark.usefixtures("clean_moe_config")
+    def test_only_a_user_who_names_the_runner_gets_the_fp4_all_gather_with_dp_attention(
+        standing: rig.Standing, resolve: Resolve, card: rig.Card, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Under it, models that all-reduce after the experts all the same (Qwen2-MoE, MiniMax-M2) mix up tokens."""
+        utils = standing.module("sglang.srt.layers.moe.utils")
+        monkeypatch.setattr(utils, "is_dp_attention_enabled", lambda: True)
+        monkeypatch.setattr(utils, "get_moe_expert_parallel_world_size", lambda: 8)
+        monkeypatch.setattr(utils, "get_attention_dp_size", lambda: 8)
+        asked = {"quantization": "modelopt_fp4", "ep_size": 8, "dp_size": 8, "enable_dp_attention": True}
+        found = {}
+        for runner in ("auto", "flashinfer_cutlass"):
+            args = accepted(resolve(card, models.QWEN3_MOE, QuantForm.GENERIC, **asked, moe_runner_backend=runner))
+            utils.initialize_moe_config(args)
+            gathers = utils.should_use_flashinfer_cutlass_moe_fp4_allgather()
+            found[runner] = (args.moe_runner_backend, args.disable_flashinfer_cutlass_moe_fp4_allgather, gathers)
+        assert found == {
+            "auto": ("flashinfer_cutlass", True, False),
+            "flashinfer_cutlass": ("flashinfer_cutlass", False, True),
+        }

@@ -2,17 +2,20 @@
 
 What may live here: an oracle in plain Python that knows nothing of tensors, upstream's real TopK and select_experts
 run on a CPU inside a model's forward, and the ways in: ServerArgs, ModelRunner, the graph's buffers, the metrics.
+Where releases differ in how they are asked, the difference stands in one helper; what must hold is one test.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -42,6 +45,17 @@ MANY = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
+
+def _release() -> tuple[int, ...]:
+    """SGLang's version in the tree that is judged: which cases there are is decided before a fixture can say."""
+    (info,) = Path(os.environ["SM120_OVERLAY_TREE"]).glob("sglang-*.dist-info")
+    return tuple(int(part) for part in info.name.split("-")[1].removesuffix(".dist").split(".")[:3])
+
+
+RELEASE = _release()
+# From here on the factor and a shared expert's weight do not ask whether the routed weights are renormalised.
+FREE_SCALING = RELEASE >= (0, 5, 23)
 
 
 # ---- routers, and the oracle ----
@@ -93,17 +107,24 @@ SPECS = {
         grouped=True, biased=True, groups=4, topk_group=2, factor=2.5, shared=1, on_output=True
     ),
     "groups": Spec(grouped=True, groups=4, topk_group=2),
-    "groups as they are, and so not scaled": Spec(
+    "groups as they are, and what the factor does to them": Spec(
         grouped=True, groups=4, topk_group=2, renormalize=False, factor=16.0, on_output=True
     ),
     "groups as they are, shared": Spec(grouped=True, groups=4, topk_group=2, renormalize=False, shared=1, factor=16.0),
 }
+if RELEASE > (0, 5, 9):
+    SPECS["groups by sigmoid"] = Spec(scoring="sigmoid", grouped=True, groups=4, topk_group=2)
+if FREE_SCALING:
+    SPECS["scaled"] = Spec(factor=2.5, on_output=True)
+    SPECS["bias and groups as they are, scaled"] = Spec(
+        grouped=True, biased=True, groups=4, topk_group=2, renormalize=False, factor=2.5, on_output=True
+    )
 EVERY_SPEC = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 
 
 def score(spec: Spec, logits: list[float]) -> list[float]:
     """A token's scores, as the router of that kind defines them."""
-    if spec.biased or (spec.scoring == "sigmoid" and not spec.grouped):
+    if spec.biased or spec.scoring == "sigmoid":
         return [1 / (1 + math.exp(-x)) for x in logits]
     powers = [math.exp(x) for x in logits]
     return [p / sum(powers) for p in powers]
@@ -161,8 +182,8 @@ class Case:
         weights = [scores[e] for e in experts]
         if self.spec.renormalize:
             weights = [w / sum(weights) for w in weights]
-            if self.spec.on_output and self.spec.factor:
-                weights = [w * self.spec.factor for w in weights]
+        if self.spec.on_output and self.spec.factor and (self.spec.renormalize or FREE_SCALING):
+            weights = [w * self.spec.factor for w in weights]
         return weights
 
 
@@ -205,10 +226,36 @@ def _eager_and_clean(standing: rig.Standing) -> Iterator[None]:
     del standing
 
 
+@pytest.fixture(scope="module")
+def plainly(standing: rig.Standing, tmp_path_factory: pytest.TempPathFactory) -> rig.Resolution:
+    """Upstream's arguments for one GPU and nothing else asked."""
+    folder = models.checkpoint(tmp_path_factory.mktemp("plainly"), models.QWEN3_MOE, QuantForm.NONE)
+    with rig.present(cards.RTX_PRO_6000_SERVER):
+        return rig.resolve(standing, folder)
+
+
+@pytest.fixture(autouse=True)
+def _published(standing: rig.Standing, plainly: rig.Resolution) -> Iterator[None]:
+    """Later releases' layers ask for the process's arguments."""
+    with rig.published(standing, plainly):
+        yield
+
+
 def asked(k0: int, **others: Any) -> Any:
     """The resolved server arguments that OEA reads once the model is loaded."""
     given = {"oea_min_tokens": 1, "oea_global_union": False, "enable_metrics": False, "pp_size": 1, **others}
     return SimpleNamespace(oea_k0=k0, **given)
+
+
+def top_k(standing: rig.Standing, **given: Any) -> Any:
+    """Upstream's TopK. From 0.5.23 on it learns of fused shared experts from the model that is being built."""
+    layer = standing.module("sglang.srt.layers.moe.topk").TopK
+    if "num_fused_shared_experts" in inspect.signature(layer.__init__).parameters:
+        return layer(**{"layer_id": 0, **given})
+    shared = given.pop("num_fused_shared_experts", 0)
+    config = standing.module("sglang.srt.configs.shared_experts").SharedExpertsConfig(num_fused_shared_experts=shared)
+    with standing.module("sglang.srt.runtime_context").get_model().override(shared_experts=config):
+        return layer(**{"layer_id": 0, **given, "top_k": given["top_k"] - shared})
 
 
 class Model(torch.nn.Module):
@@ -216,9 +263,9 @@ class Model(torch.nn.Module):
 
     def __init__(self, standing: rig.Standing, *specs: tuple[Spec, list[float] | None]) -> None:
         super().__init__()
-        top_k = standing.module("sglang.srt.layers.moe.topk").TopK
         biases = [None if bias is None else torch.tensor(bias) for _, bias in specs]
-        self.topk = torch.nn.ModuleList(top_k(**spec.arguments(b)) for (spec, _), b in zip(specs, biases, strict=True))
+        layers = (top_k(standing, **spec.arguments(b)) for (spec, _), b in zip(specs, biases, strict=True))
+        self.topk = torch.nn.ModuleList(layers)
 
     def forward(self, input_ids: torch.Tensor, positions: Any, forward_batch: Any, **kwargs: Any) -> list[Any]:
         del positions, forward_batch
@@ -241,6 +288,17 @@ def batch(standing: rig.Standing, mode: str, count: torch.Tensor | None = None, 
     )
 
 
+def running(standing: rig.Standing, now: Any) -> AbstractContextManager[Any]:
+    """As upstream's runners run a batch: from 0.5.23 on its layers ask a context about it."""
+    if not hasattr(now, "moe_num_token_non_padded"):
+        return nullcontext()
+    context = standing.module("sglang.srt.model_executor.forward_context")
+    entered: AbstractContextManager[Any] = context.forward_context(
+        context.ForwardContext(attn_backend=None), forward_batch=now
+    )
+    return entered
+
+
 Routed = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -254,7 +312,9 @@ class Server:
     def run(self, logits: torch.Tensor, mode: str = "DECODE", count: int | None = None, **kwargs: Any) -> list[Routed]:
         """Route a batch in every layer: (weights, ids) each."""
         rows = None if count is None else torch.tensor([count], dtype=torch.int32)
-        out = self.model.forward(logits, None, batch(self.standing, mode, rows), **kwargs)
+        now = batch(self.standing, mode, rows)
+        with running(self.standing, now):
+            out = self.model.forward(logits, None, now, **kwargs)
         return [(o.topk_weights, o.topk_ids) for o in out]
 
 
@@ -297,7 +357,8 @@ def check_row(case: Case, row: int, vanilla: Routed, oea: Routed, union: set[int
     by_id = dict(zip(expected, case.weights(row, expected), strict=True))
     assert weights[:k] == pytest.approx([by_id[e] for e in ids[:k]], rel=1e-5)
     if case.spec.shared:
-        shared = vanilla[0][row, k].item() if case.spec.renormalize else sum(weights[:k]) / (case.spec.factor or 1)
+        constant = case.spec.renormalize or FREE_SCALING
+        shared = vanilla[0][row, k].item() if constant else sum(weights[:k]) / (case.spec.factor or 1)
         assert (ids[k], weights[k]) == (EXPERTS, pytest.approx(shared, rel=1e-5))
 
 
@@ -448,6 +509,27 @@ def test_the_bias_orders_and_does_not_weigh(standing: rig.Standing) -> None:
     assert weights[0].tolist() == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.fixture
+def as_on_a_gpu(standing: rig.Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows the routing since 0.5.16 depends on a module's flag for CUDA; its mask is a kernel."""
+    topk: Any = standing.module("sglang.srt.layers.moe.topk")
+    real = getattr(topk, "_post_process_topk_ids", None)
+    if real is None:
+        return
+
+    def mask(ids: torch.Tensor, count: torch.Tensor) -> None:
+        ids[torch.arange(len(ids)) >= count] = -1
+
+    def post_process(**given: Any) -> Any:
+        with monkeypatch.context() as on_cuda:
+            on_cuda.setattr(topk, "_is_cuda", True)
+            on_cuda.setattr(topk, "mask_topk_ids", mask)
+            return real(**given)
+
+    monkeypatch.setattr(topk, "_post_process_topk_ids", post_process)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
 def test_logical_ids_are_chosen_before_eplb_maps_them(standing: rig.Standing) -> None:
     routing(standing)
     info_type = standing.module("sglang.srt.eplb.expert_location_dispatch").ExpertLocationDispatchInfo
@@ -461,6 +543,7 @@ def test_logical_ids_are_chosen_before_eplb_maps_them(standing: rig.Standing) ->
     assert torch.equal(weights, mapped_weights)
 
 
+@pytest.mark.usefixtures("as_on_a_gpu")
 def test_a_models_own_row_count_wins_and_its_padding_is_masked_as_upstream_masks_it(standing: rig.Standing) -> None:
     case = Case(SPECS["GLM-5"], torch.randn(6, EXPERTS).tolist(), [0.0] * EXPERTS, 4, 2)
     server = serve(standing, case)
@@ -478,7 +561,8 @@ def test_the_recorders_see_what_is_routed(standing: rig.Standing, monkeypatch: p
     ((_, ids),) = server.run(case.tensor)
     ((_, vanilla),) = server.run(case.tensor, "EXTEND")
     assert not torch.equal(ids, vanilla)
-    told = [call.kwargs["topk_ids"] for call in (*seen.on_select_experts.mock_calls, *seen.capture.mock_calls)]
+    calls = (*seen.on_select_experts.mock_calls, *seen.capture.mock_calls)
+    told = [next(call.kwargs[k] for k in ("topk_ids", "topk_indices") if k in call.kwargs) for call in calls]
     assert all(map(torch.equal, told, (ids, vanilla, ids, vanilla)))
 
 
@@ -488,26 +572,41 @@ def test_the_recorders_see_what_is_routed(standing: rig.Standing, monkeypatch: p
 SKEWED = Case(Spec(), torch.randn(8, EXPERTS, generator=torch.Generator().manual_seed(3)).tolist(), None, 8, 1)
 
 
-@pytest.mark.parametrize(
-    ("mode", "applies"),
-    [
-        ("DECODE", True),
-        ("TARGET_VERIFY", True),
-        ("EXTEND", False),
-        ("MIXED", False),
-        ("IDLE", False),
-        ("DRAFT_EXTEND", False),
-        ("DLLM_EXTEND", False),
-    ],
-)
-def test_only_decode_and_speculative_verify_are_rerouted(standing: rig.Standing, mode: str, applies: bool) -> None:
+def test_only_decode_and_speculative_verify_are_rerouted(standing: rig.Standing) -> None:
     server = serve(standing, SKEWED)
     plain = Server(standing, Model(standing, (SKEWED.spec, None)))
     (vanilla,) = plain.run(SKEWED.tensor)
-    (got,) = server.run(SKEWED.tensor, mode)
-    assert same(vanilla, got) is not applies
-    (after,) = plain.run(SKEWED.tensor)
-    assert same(vanilla, after), "outside the model's forward nothing is rerouted"
+    modes = [mode.name for mode in standing.module("sglang.srt.model_executor.forward_batch_info").ForwardMode]
+    assert {"EXTEND", "MIXED", "IDLE"} < set(modes)
+    for mode in modes:
+        (got,) = server.run(SKEWED.tensor, mode)
+        assert same(vanilla, got) is (mode not in ("DECODE", "TARGET_VERIFY")), mode
+        (after,) = plain.run(SKEWED.tensor)
+        assert same(vanilla, after), "outside the model's forward nothing is rerouted"
+
+
+class _Bypassing(Model):
+    """A model that routes its last layer by a kernel of its own."""
+
+    def forward(self, input_ids: torch.Tensor, positions: Any, forward_batch: Any, **kwargs: Any) -> list[Any]:
+        layers, self.topk = self.topk, self.topk[:-1]
+        try:
+            return super().forward(input_ids, positions, forward_batch, **kwargs)
+        finally:
+            self.topk = layers
+
+
+def test_a_layer_whose_decode_batches_pass_select_experts_by_is_refused(standing: rig.Standing) -> None:
+    oea = routing(standing)
+    model = _Bypassing(standing, (SKEWED.spec, None), (SKEWED.spec, None))
+    oea.install(model, asked(1), torch.device("cpu"))
+    server = Server(standing, model)
+    assert len(server.run(SKEWED.tensor, "EXTEND")) == 1
+    with pytest.raises(RuntimeError, match=r"does nothing in 1 of 2 MoE layers, among them topk\.1"):
+        server.run(SKEWED.tensor)
+    with pytest.raises(RuntimeError, match="does nothing"):
+        server.run(SKEWED.tensor, "TARGET_VERIFY")
+    assert oea.decode_batch() is None
 
 
 def test_after_a_forward_that_raised_nothing_is_rerouted(standing: rig.Standing) -> None:
@@ -658,7 +757,9 @@ def test_every_rank_sends_as_many_messages_of_one_size_whether_it_has_tokens_or_
     standing: rig.Standing, group: _Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oea, topk = routing(standing), standing.module("sglang.srt.layers.moe.topk")
-    monkeypatch.setattr(topk, "get_tp_group", lambda: None)
+    tensor_parallel = SimpleNamespace(tp_group=None)
+    monkeypatch.setattr(topk, "get_tp_group", lambda: None, raising=False)
+    monkeypatch.setattr(topk, "get_parallel", lambda: tensor_parallel, raising=False)
     monkeypatch.setattr(topk, "is_allocation_symmetric", lambda: False)
     monkeypatch.setattr(topk, "use_symmetric_memory", lambda *_, **__: nullcontext())
 
@@ -681,10 +782,11 @@ def test_every_rank_sends_as_many_messages_of_one_size_whether_it_has_tokens_or_
 
 
 class _Loaded(Exception):
-    """Raised where upstream's start goes on to what needs a GPU."""
+    """Raised where 0.5.9's start goes on to what needs a GPU; later ones go on to what can be stood in for."""
 
 
 Load = Callable[..., None]
+Resolve = Callable[..., rig.Resolution]
 
 
 @pytest.fixture
@@ -700,14 +802,24 @@ def load(standing: rig.Standing, monkeypatch: pytest.MonkeyPatch) -> Load:
         "ExpertLocationUpdater",
         "TorchMemorySaverAdapter",
         "create_sampler",
+        "prepare_moe_topk",
+        "resolve_layer_indices",
+        "adjust_hybrid_swa_layer_ids",
+        "disable_routed_experts_capture_for_draft",
+        "install_megakernel",
     ):
-        monkeypatch.setattr(module, name, mock.MagicMock())
+        monkeypatch.setattr(module, name, mock.MagicMock(), raising=False)
 
-    def initialize(model: Model, args: Any, draft: bool = False) -> None:
-        args.remote_instance_weight_loader_use_transfer_engine = mock.Mock(side_effect=[False, _Loaded()])
+    def initialize(model: Model, resolution: rig.Resolution, draft: bool = False) -> None:
+        args = resolution.record
         runner = mock.MagicMock(server_args=args, is_draft_worker=draft, model=model, device="cpu", tp_rank=1)
-        with pytest.raises(_Loaded):
-            module.ModelRunner.initialize(runner, 0)
+        with rig.published(standing, resolution):
+            if len(inspect.signature(module.ModelRunner.initialize).parameters) == 1:
+                module.ModelRunner.initialize(runner)
+                return
+            args.remote_instance_weight_loader_use_transfer_engine = mock.Mock(side_effect=[False, _Loaded()])
+            with pytest.raises(_Loaded):
+                module.ModelRunner.initialize(runner, 0)
 
     return initialize
 
@@ -718,25 +830,25 @@ def test_asked_for_in_the_environment_a_decode_batch_uses_fewer_experts(
     monkeypatch.setenv("SGLANG_OEA_K0", "1")
     folder = models.checkpoint(tmp_path, models.QWEN3_MOE, QuantForm.NONE)
     with rig.present(cards.RTX_PRO_6000_SERVER):
-        args = rig.resolve(standing, folder, tp_size=8).args
+        resolution = rig.resolve(standing, folder, tp_size=8)
     server = Server(standing, Model(standing, (SKEWED.spec, None)))
     ((_, vanilla),) = server.run(SKEWED.tensor)
-    load(server.model, args)
+    load(server.model, resolution)
     ((_, oea),) = server.run(SKEWED.tensor)
     assert len(set(oea.flatten().tolist())) < len(set(vanilla.flatten().tolist())), (
         "each token still uses experts that no other token needs"
     )
 
 
-def test_the_model_runner_turns_it_on_for_the_target_and_not_for_a_draft(standing: rig.Standing, load: Load) -> None:
+def test_the_model_runner_turns_it_on_for_the_target_and_not_for_a_draft(
+    standing: rig.Standing, load: Load, resolve: Resolve
+) -> None:
     routing(standing)
 
     def rerouted(draft: bool, k0: int | None) -> bool:
         server = Server(standing, Model(standing, (SKEWED.spec, None)))
         (vanilla,) = server.run(SKEWED.tensor)
-        args = mock.MagicMock(**vars(asked(1)), enable_eplb=False, elastic_ep_backend=None)
-        args.oea_k0 = k0
-        load(server.model, args, draft)
+        load(server.model, resolve(oea_k0=k0), draft)
         (got,) = server.run(SKEWED.tensor)
         return not same(vanilla, got)
 
@@ -747,7 +859,14 @@ def test_a_model_it_cannot_honour_is_refused_when_it_is_loaded(standing: rig.Sta
     oea = routing(standing)
     formats = standing.module("sglang.srt.layers.moe.topk").TopKOutputFormat
     bias = torch.zeros(EXPERTS)
+    glm = SPECS["GLM-5"].arguments(bias)
+    scaled = {"scoring_func": "sigmoid", "renormalize": False, "routed_scaling_factor": 2.5}
+    kernels_disagree = (
+        (glm | {"renormalize": False}, "renormalization"),
+        (scaled | {"apply_routed_scaling_factor_on_output": True}, "does not renormalize"),
+    )
     for wrong, why in (
+        *(() if FREE_SCALING else kernels_disagree),
         ({"custom_routing_function": lambda **_: None}, "custom_routing_function"),
         ({"output_format": formats.BYPASSED}, "BYPASSED"),
         ({"output_format": formats.TRITON_KERNEL}, "TRITON_KERNEL"),
@@ -756,10 +875,9 @@ def test_a_model_it_cannot_honour_is_refused_when_it_is_loaded(standing: rig.Sta
         ({"num_fused_shared_experts": 2}, "shared experts"),
         ({"num_fused_shared_experts": 1, "routed_scaling_factor": 2.5}, "shared experts"),
         ({"apply_routed_scaling_factor_on_output": True}, "routed_scaling_factor"),
-        (SPECS["GLM-5"].arguments(bias) | {"renormalize": False}, "renormalization"),
     ):
         model = Model(standing, (Spec(), None), (Spec(), None))
-        model.topk[1] = type(model.topk[0])(**{"top_k": 4, **wrong})
+        model.topk[1] = top_k(standing, **{"top_k": 4, **wrong})
         with pytest.raises(ValueError, match=f"topk.1.*{why}"):
             oea.install(model, asked(1), torch.device("cpu"))
     with pytest.raises(ValueError, match=r"k0 5 .*4 experts"):
@@ -768,19 +886,43 @@ def test_a_model_it_cannot_honour_is_refused_when_it_is_loaded(standing: rig.Sta
         oea.install(torch.nn.Linear(2, 2), asked(1), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("runner", ["TRITON_KERNELS", "FLASHINFER_TRTLLM", "FLASHINFER_MXFP4"])
+BYPASSING = ["TRITON_KERNELS", "FLASHINFER_TRTLLM", "FLASHINFER_MXFP4"]
+
+
+@pytest.mark.parametrize("runner", BYPASSING + (["EXPERIMENTAL_SGL_TRTLLM"] if RELEASE > (0, 5, 9) else []))
 def test_a_runner_that_was_chosen_after_the_arguments_is_refused_when_the_model_is_loaded(
     standing: rig.Standing, monkeypatch: pytest.MonkeyPatch, runner: str
 ) -> None:
     oea = routing(standing)
     backend = standing.module("sglang.srt.layers.moe.utils").MoeRunnerBackend[runner]
-    monkeypatch.setattr(standing.module("sglang.srt.layers.moe"), "get_moe_runner_backend", lambda: backend)
-    with pytest.raises(ValueError, match=f"{backend.value} routes by itself"):
-        oea.install(Model(standing, (Spec(), None)), asked(1), torch.device("cpu"))
+    moe: Any = standing.module("sglang.srt.layers.moe")
+    monkeypatch.setattr(moe, "get_moe_runner_backend", lambda: backend, raising=False)
     passing, standard = Model(standing, (Spec(), None)), standing.module("sglang.srt.layers.moe.topk").TopKOutputFormat
     config: Any = passing.topk[0].topk_config
+    if hasattr(config, "runner_backend"):
+        config.runner_backend = backend
+    with pytest.raises(ValueError, match=f"{backend.value} routes by itself"):
+        oea.install(passing, asked(1), torch.device("cpu"))
     config.output_format = standard.STANDARD  # such a layer passes select_experts whatever the runner
     oea.install(passing, asked(1), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("renormalize", "refused"), [(True, False), (False, RELEASE > (0, 5, 9))])
+def test_a_runner_that_weighs_by_logits_is_refused(
+    standing: rig.Standing, monkeypatch: pytest.MonkeyPatch, renormalize: bool, refused: bool
+) -> None:
+    """Since 0.5.16; 0.5.9's MoE runners all take the router's own scores."""
+    oea = routing(standing)
+    backends: Any = standing.module("sglang.srt.layers.moe.utils").MoeRunnerBackend
+    backend = backends["FLASHINFER_TRTLLM_ROUTED" if RELEASE > (0, 5, 9) else "TRITON"]
+    moe: Any = standing.module("sglang.srt.layers.moe")
+    monkeypatch.setattr(moe, "get_moe_runner_backend", lambda: backend, raising=False)
+    model = Model(standing, (Spec(renormalize=renormalize), None))
+    config: Any = model.topk[0].topk_config
+    if hasattr(config, "runner_backend"):
+        config.runner_backend = backend
+    with pytest.raises(ValueError, match="by their logits") if refused else nullcontext():
+        oea.install(model, asked(1), torch.device("cpu"))
 
 
 def test_a_layer_that_has_experts_and_no_topk_is_refused(standing: rig.Standing) -> None:
@@ -798,18 +940,10 @@ def test_a_layer_that_has_experts_and_no_topk_is_refused(standing: rig.Standing)
 # ---- the row count without expert parallelism ----
 
 
-@pytest.mark.parametrize(("k0", "there"), [(None, False), (2, True)])
-def test_without_ep_a_graphs_buffer_gets_the_row_count(
-    standing: rig.Standing, monkeypatch: pytest.MonkeyPatch, k0: int | None, there: bool
-) -> None:
-    routing(standing)
-    info = standing.module("sglang.srt.model_executor.forward_batch_info")
-    buffers_type = standing.module("sglang.srt.model_executor.input_buffers").GraphInputBuffers
-    monkeypatch.setattr(info, "get_moe_expert_parallel_world_size", lambda: 1)
-    flag = info.enable_num_token_non_padded(SimpleNamespace(oea_k0=k0))
-    assert flag is there
+def _filled_0_5_9(standing: rig.Standing, now: Any, flag: bool, rows: int) -> torch.Tensor | None:
+    """The row count in a graph's buffers after they took a batch, in 0.5.9."""
     sizes = {"max_bs": 8, "max_num_token": 8, "hidden_size": 4, "vocab_size": 4, "dp_size": 1, "pp_size": 1}
-    buffers = buffers_type.create(
+    buffers = standing.module("sglang.srt.model_executor.input_buffers").GraphInputBuffers.create(
         device=torch.device("cpu"),
         **sizes,
         dtype=torch.float32,
@@ -822,15 +956,10 @@ def test_without_ep_a_graphs_buffer_gets_the_row_count(
         enable_mamba_track=False,
     )
     buffers.num_token_non_padded[...] = 8  # as a capture leaves it
-    rows = torch.zeros(5, dtype=torch.int64)
-    now = replace(
-        batch(standing, "DECODE", torch.tensor(5, dtype=torch.int32) if flag else None),
-        **dict.fromkeys(("input_ids", "req_pool_indices", "seq_lens", "out_cache_loc", "positions"), rows),
-    )
     buffers.populate_from_forward_batch(
         forward_batch=now,
-        raw_bs=5,
-        raw_num_token=5,
+        raw_bs=rows,
+        raw_num_token=rows,
         bs=8,
         seq_len_fill_value=1,
         require_gathered_buffer=False,
@@ -838,12 +967,84 @@ def test_without_ep_a_graphs_buffer_gets_the_row_count(
         nsa_enable_prefill_cp=False,
         enable_num_token_non_padded_flag=flag,
     )
-    assert buffers.num_token_non_padded.tolist() == [5 if there else 8]
+    return buffers.num_token_non_padded if flag else None
+
+
+def _filled(standing: rig.Standing, now: Any, flag: bool, rows: int) -> torch.Tensor | None:
+    """The same in later releases, where a batch is copied slot by slot."""
+    if RELEASE == (0, 5, 9):
+        return _filled_0_5_9(standing, now, flag, rows)
+    registry = standing.module("sglang.srt.model_executor.cuda_graph_buffer_registry").build_decode_registry(
+        device=torch.device("cpu"),
+        max_bs=8,
+        max_num_token=8,
+        seq_len_fill_value=1,
+        cache_loc_dtype=torch.int64,
+        enable_num_token_non_padded=flag,
+        share_pool=False,
+    )
+    if not registry.has_slot("num_token_non_padded"):
+        return None
+    slot = registry.get_slot("num_token_non_padded")
+    slot.buffer.fill_(8)  # as a capture leaves it
+    registry.fill_from(now, raw_bs=rows, padded_bs=8, raw_num_tokens=rows, padded_num_tokens=8)
+    return slot.buffer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("k0", "there"), [(None, False), (2, True)])
+def test_without_ep_a_graphs_buffer_gets_the_row_count(
+    standing: rig.Standing, monkeypatch: pytest.MonkeyPatch, k0: int | None, there: bool
+) -> None:
+    oea: Any = routing(standing)
+    info = standing.module("sglang.srt.model_executor.forward_batch_info")
+    if k0:
+        oea.install(Model(standing, (Spec(), None)), asked(k0), torch.device("cpu"))
+    if RELEASE < (0, 5, 23):
+        monkeypatch.setattr(info, "get_moe_expert_parallel_world_size", lambda: 1, raising=False)
+        monkeypatch.setattr(info, "get_parallel", lambda: SimpleNamespace(moe_ep_size=1), raising=False)
+    ask = info.enable_num_token_non_padded
+    flag = ask(*([SimpleNamespace(oea_k0=k0)] if inspect.signature(ask).parameters else []))
+    assert flag is there
+    rows = torch.zeros(5, dtype=torch.int64)
+    scopes = {f.name for f in fields(info.ForwardBatch)} & {"num_token_non_padded", "global_num_token_non_padded"}
+    count = torch.tensor(5, dtype=torch.int32) if flag else None
+    now = replace(
+        batch(standing, "DECODE"),
+        **dict.fromkeys(("input_ids", "req_pool_indices", "seq_lens", "out_cache_loc", "positions"), rows),
+        **dict.fromkeys(scopes, count),
+    )
+    filled = _filled(standing, now, flag, 5)
+    assert (None if filled is None else filled.tolist()) == ([5] if there else None)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_without_ep_a_padded_row_keeps_the_experts_that_upstream_gives_it(standing: rig.Standing) -> None:
+    """That OEA knows which rows are padding changes nothing for the kernels behind it."""
+    server = serve(standing, replace(SKEWED, min_tokens=9))
+    (vanilla,) = Server(standing, Model(standing, (SKEWED.spec, None))).run(SKEWED.tensor)
+    for mode in ("EXTEND", "DECODE"):
+        (counted,) = server.run(SKEWED.tensor, mode, 5)
+        assert same(vanilla, counted), mode
+
+
+if RELEASE >= (0, 5, 23):
+
+    def test_where_padding_is_not_at_the_end_a_decode_batch_is_refused(standing: rig.Standing) -> None:
+        """A sharded sequence is whole again where a MoE layer sees it; a graph's batch then has no count of it."""
+        server = serve(standing, SKEWED)
+        now = batch(standing, "DECODE", torch.tensor([5], dtype=torch.int32), attn_tp_sequence_sharded=True)
+        with running(standing, now), pytest.raises(RuntimeError, match="are padding"):
+            server.model.forward(SKEWED.tensor, None, now)
+
+    def test_a_bias_of_each_token_is_refused(standing: rig.Standing) -> None:
+        server = serve(standing, identical(SPECS["sigmoid and bias"], 1))
+        bias = torch.zeros(8, EXPERTS)
+        assert len(server.run(SKEWED.tensor, "EXTEND", dynamic_expert_bias=bias)) == 1
+        with pytest.raises(RuntimeError, match="bias of each token"):
+            server.run(SKEWED.tensor, dynamic_expert_bias=bias)
 
 
 # ---- server arguments ----
-
-Resolve = Callable[..., rig.Resolution]
 
 
 @pytest.fixture
@@ -853,8 +1054,8 @@ def resolve(standing: rig.Standing, tmp_path: Path) -> Resolve:
     def ask(
         model: models.Model = models.QWEN3_MOE, card: rig.Card = cards.RTX_PRO_6000_SERVER, **given: Any
     ) -> rig.Resolution:
-        fields = standing.module("sglang.srt.server_args").ServerArgs.__dataclass_fields__
-        assert "oea_k0" in fields, "this SGLang has no --oea-k0"
+        server_args = standing.module("sglang.srt.server_args").ServerArgs
+        assert hasattr(server_args, "oea_k0"), "this SGLang has no --oea-k0"
         folder = models.checkpoint(tmp_path / model.name, model, QuantForm.NONE)
         with rig.present(card):
             return rig.resolve(standing, folder, **{"tp_size": 8, **given})
@@ -873,6 +1074,24 @@ def test_it_is_off_unless_asked_for_and_on_when_asked(resolve: Resolve, card: ri
 
 
 A2A = {"moe_a2a_backend": "deepep"}
+REFUSED_SINCE: dict[tuple[int, ...], list[tuple[dict[str, Any], str]]] = {
+    (0, 5, 9): [
+        ({"dllm_algorithm": "LowConfidence"}, "dllm"),
+        ({"enable_piecewise_cuda_graph": True}, "piecewise"),
+    ],
+    (0, 5, 16): [
+        ({"cuda_graph_backend_prefill": "tc_piecewise"}, "piecewise"),
+        ({"cuda_graph_backend_decode": "tc_piecewise"}, "piecewise"),
+        ({"variable": "SGLANG_EXPERIMENTAL_LORA_OPTI=1"}, "LORA_OPTI"),
+        ({"variable": "SGLANG_RAGGED_VERIFY_MODE=compact"}, "RAGGED_VERIFY"),
+    ],
+    (0, 5, 23): [
+        ({"attn_dp_size": 8}, "dp-attention"),
+        ({"variable": "SGLANG_EXPERIMENTAL_LORA_OPTI=1"}, "LORA_OPTI"),
+        ({"variable": "SGLANG_RAGGED_VERIFY_MODE=compact"}, "RAGGED_VERIFY"),
+    ],
+}
+"""What a release can be asked that others cannot; "variable" is one of its environment."""
 
 
 @pytest.mark.parametrize(
@@ -889,9 +1108,7 @@ A2A = {"moe_a2a_backend": "deepep"}
         ({"rl_on_policy_target": "fsdp"}, "deterministic"),
         ({"disaggregation_mode": "prefill"}, "prefill"),
         ({"is_embedding": True}, "is-embedding"),
-        ({"dllm_algorithm": "LowConfidence"}, "dllm"),
         ({"enable_torch_compile": True}, "torch-compile"),
-        ({"enable_piecewise_cuda_graph": True}, "piecewise"),
         ({"enable_dp_attention": True, "dp_size": 8}, "dp-attention"),
         ({"moe_dense_tp_size": 1}, "moe-dense-tp-size"),
         ({"enable_two_batch_overlap": True, **A2A}, "two-batch-overlap"),
@@ -903,13 +1120,17 @@ A2A = {"moe_a2a_backend": "deepep"}
         ({"oea_min_tokens": 0}, "oea-min-tokens is 0"),
         ({"oea_k0": None, "oea_min_tokens": 4}, "without --oea-k0"),
         ({"oea_k0": None, "oea_global_union": True}, "without --oea-k0"),
+        *REFUSED_SINCE[max(since for since in REFUSED_SINCE if since <= RELEASE)],
     ],
     ids=str,
 )
 def test_what_it_cannot_work_with_is_refused_at_argument_time(
-    resolve: Resolve, given_args: dict[str, Any], words: str
+    resolve: Resolve, monkeypatch: pytest.MonkeyPatch, given_args: dict[str, Any], words: str
 ) -> None:
-    outcome = resolve(**{"oea_k0": 5, **given_args})
+    given = dict(given_args)
+    if "variable" in given:
+        monkeypatch.setenv(*given.pop("variable").split("="))
+    outcome = resolve(**{"oea_k0": 5, **given})
     assert outcome.refusal is not None
     assert words in str(outcome.refusal)
     assert "oea" in str(outcome.refusal)
@@ -944,7 +1165,7 @@ def test_the_environment_stands_in_for_the_arguments_and_is_read_strictly(
 def test_the_command_line_knows_the_options(standing: rig.Standing, resolve: Resolve) -> None:
     del resolve
     server_args = standing.module("sglang.srt.server_args").ServerArgs
-    assert "oea_k0" in server_args.__dataclass_fields__, "this SGLang has no --oea-k0"
+    assert hasattr(server_args, "oea_k0"), "this SGLang has no --oea-k0"
     parser = argparse.ArgumentParser()
     with rig.present(cards.RTX_PRO_6000_SERVER):
         server_args.add_cli_args(parser)
@@ -995,7 +1216,8 @@ def prometheus(monkeypatch: pytest.MonkeyPatch) -> dict[str, _Metric]:
 
 def collector(standing: rig.Standing) -> tuple[Any, Any]:
     """Upstream's own collector, and stats for it to log."""
-    module = standing.module("sglang.srt.metrics.collector")
+    collectors = ("sglang.srt.metrics.collector", "sglang.srt.observability.metrics_collector")
+    module = standing.module(collectors[RELEASE > (0, 5, 9)])
     labels = {"model_name": "m", "moe_ep_rank": 0}
     args = standing.module("sglang.srt.server_args").ServerArgs(model_path="dummy")
     return module.SchedulerMetricsCollector(labels, server_args=args), module.SchedulerStats()

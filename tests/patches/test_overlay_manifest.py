@@ -7,8 +7,9 @@ its dist-info beside it: the test writes the manifest to one of the two places, 
 
 from __future__ import annotations
 
-import copy
 import importlib
+import importlib.util
+import inspect
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
+from unittest import mock
 
 import pytest
 
@@ -83,7 +85,9 @@ class Ground:
 
     root: Path
     standing: rig.Standing
+    checkpoint: Path
     args: Any
+    """Upstream's ServerArgs for two GPUs."""
     modules: dict[str, ModuleType] = field(default_factory=dict)
 
     @property
@@ -98,6 +102,13 @@ class Ground:
     def module(self, name: str) -> ModuleType:
         """One of upstream's, loaded once, before any child is forked."""
         return self.modules.setdefault(name, self.standing.module(f"sglang.srt.{name}"))
+
+    def has(self, name: str) -> bool:
+        """Whether this release has that module of upstream's."""
+        try:
+            return importlib.util.find_spec(f"sglang.srt.{name}") is not None
+        except ModuleNotFoundError:
+            return False
 
     def clear(self) -> None:
         """Takes away whatever a test wrote beside the copy."""
@@ -123,10 +134,15 @@ def laid(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Ground:
         shutil.copytree(folder, root / "repo/python" / folder.name, copy_function=linked)
     standing = rig.load(root / "repo/python")
     checkpoint = models.checkpoint(root / "model", models.QWEN3_MOE, QuantForm.NONE)
+    return Ground(root.resolve(), standing, checkpoint, arguments(standing, checkpoint))
+
+
+def arguments(standing: rig.Standing, checkpoint: Path, **asked: Any) -> Any:
+    """Upstream's ServerArgs, as a launcher hands it to its processes."""
     with rig.present(cards.RTX_PRO_6000_SERVER):
-        outcome = rig.resolve(standing, checkpoint, tp_size=2, log_level="info")
+        outcome = rig.resolve(standing, checkpoint, tp_size=2, log_level="info", **asked)
     assert outcome.refusal is None, outcome.refusal
-    return Ground(root.resolve(), standing, outcome.args)
+    return outcome.record
 
 
 @pytest.fixture
@@ -210,6 +226,14 @@ def _in_child(work: Callable[[], Any], env: Mapping[str, str | None], log: int, 
     os._exit(0)
 
 
+def placed(function: Callable[..., object], **given: Any) -> dict[str, Any]:
+    """A scheduler's arguments by name: releases differ in which ranks they count."""
+    names = inspect.signature(function).parameters
+    ranks = {name: 0 for name in names if name.endswith("_rank") and not name.startswith("display")}
+    values = {**ranks, "gpu_id": 0, "tp_rank": 1, "dp_rank": None, "port_args": None, "pipe_writer": None, **given}
+    return {name: value for name, value in values.items() if name in names}
+
+
 def scheduler(ground: Ground, strict: str | None = None, flashinfer: Path | None = None) -> Start:
     """A scheduler's process, up to where the Scheduler would be built."""
     module = ground.module("managers.scheduler")
@@ -219,7 +243,7 @@ def scheduler(ground: Ground, strict: str | None = None, flashinfer: Path | None
             where = ModuleSpec("flashinfer", None, origin=str(flashinfer / "__init__.py"))
             importlib.import_module("flashinfer").__spec__ = where
         module.Scheduler = reached  # type: ignore[attr-defined]
-        module.run_scheduler_process(ground.args, None, 0, 1, 0, 0, 0, 0, None, None)
+        module.run_scheduler_process(**placed(module.run_scheduler_process, server_args=ground.args))
 
     return run_child(work, {STRICT: strict})
 
@@ -404,18 +428,42 @@ def test_a_flashinfer_without_one_is_pips_own_and_no_reason_to_refuse(ground: Gr
     assert start.reached == "built"
 
 
+def launcher(ground: Ground) -> Callable[..., object]:
+    """What starts an engine's processes: a method since 0.5.16."""
+    engine = ground.module("entrypoints.engine")
+    found: Callable[..., object] = getattr(engine, "_launch_subprocesses", None) or engine.Engine._launch_subprocesses
+    return found
+
+
+def encoder(ground: Ground, kind: str) -> ModuleType:
+    """The module of the encoder-only server."""
+    places = {
+        "http": ("disaggregation.encode_server", "disaggregation.encoder.http_server"),
+        "grpc": ("disaggregation.encode_grpc_server", "disaggregation.encoder.grpc_server"),
+    }[kind]
+    return ground.module(next(place for place in places if ground.has(place)))
+
+
 def launch(ground: Ground, way: str) -> None:
     """Each way that a server is launched, up to its first process (or, in that process, its weights)."""
     if way == "engine":
-        ground.module("entrypoints.engine")._launch_subprocesses(
-            ground.args, None, _named("run_scheduler_process"), None
-        )
+        launcher(ground)(ground.args, None, _named("run_scheduler_process"), None)
     elif way == "grpc":
         ground.module("grpc.scheduler_launcher").launch_scheduler_process_only(ground.args)
+    elif way == "serve grpc":
+        import asyncio
+
+        server = "smg_grpc_servicer.sglang.server"
+        pretend("smg_grpc_servicer", "smg_grpc_servicer.sglang", server)
+        sys.modules[server].serve_grpc = reached  # type: ignore[attr-defined]
+        asyncio.run(ground.module("entrypoints.grpc_server").serve_grpc(ground.args))
+    elif way == "encoder":
+        encoder(ground, "http").launch_server(ground.args)
     else:
-        encoder = ground.module("disaggregation.encode_server")
-        encoder.MMEncoder = reached  # type: ignore[attr-defined]
-        encoder.launch_server(ground.args)
+        import asyncio
+
+        pretend("grpc", "grpc_health", "grpc_health.v1", "grpc_reflection", "grpc_reflection.v1alpha", "smg_grpc_proto")
+        asyncio.run(encoder(ground, "grpc").serve_grpc_encoder(ground.args))
 
 
 def _named(name: str) -> Callable[[], None]:
@@ -425,7 +473,15 @@ def _named(name: str) -> Callable[[], None]:
     return function
 
 
-WAYS = {"engine": "run_scheduler_process", "grpc": "run_scheduler_with_signal_handling", "encoder": "launch_encoder"}
+def _ways() -> dict[str, str]:
+    """Ways to launch that this release has, and what each starts first. After 0.5.9 the gRPC server is a package's."""
+    ways = {"engine": "run_scheduler_process", "encoder": "launch_encoder"}
+    if (Path(os.environ["SM120_OVERLAY_TREE"]) / "sglang/srt/grpc/scheduler_launcher.py").is_file():
+        return ways | {"grpc": "run_scheduler_with_signal_handling"}
+    return ways | {"serve grpc": "built", "grpc encoder": "launch_encoder"}
+
+
+WAYS = _ways()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -443,21 +499,62 @@ def test_the_process_that_launches_refuses_before_it_starts_another(ground: Grou
 
 def test_data_parallel_schedulers_start_by_the_same_function(ground: Ground) -> None:
     """The controller's process starts schedulers; what it starts is what is checked above."""
-    args = copy.copy(ground.args)
-    args.dp_size, args.enable_dp_attention = 2, True
+    args = arguments(ground.standing, ground.checkpoint, dp_size=2, enable_dp_attention=True)
     controller = ground.module("managers.data_parallel_controller")
     ports = ground.module("server_args").PortArgs
-    engine = ground.module("entrypoints.engine")
+    run = ground.module("managers.scheduler").run_scheduler_process
+
+    waiting: Any = getattr(controller, "run_scheduler_process_with_init_pipe", None)
 
     def outer() -> None:
-        engine._launch_subprocesses(args, None, engine.run_scheduler_process, None)
+        launcher(ground)(args, None, run, None)
 
     def inner() -> None:
         controller.run_data_parallel_controller_process(args, ports.init_new(args), None)
 
+    def early() -> None:
+        waiting(reached, mock.Mock(recv=lambda: ((), ())))
+
     place(ground, "installed")
-    assert run_child(outer, {STRICT: "1"}).reached == "run_data_parallel_controller_process"
+    first = run_child(outer, {STRICT: "1"}).reached
     assert run_child(inner, {STRICT: "1"}).reached == "run_scheduler_process"
+    if waiting is None:
+        assert first == "run_data_parallel_controller_process"
+    else:  # 0.5.23 starts schedulers before the controller; each waits for its ranks, and is then what it was
+        assert first == "run_scheduler_process_with_init_pipe"
+        assert run_child(early, {STRICT: "1"}).reached == "built"
+
+
+def pretend(*modules: str) -> None:
+    """Packages that this environment has not, of which only the names count here."""
+    for name in modules:
+        sys.modules[name] = mock.MagicMock()
+
+
+def act(ground: Ground, strict: str | None) -> Start:
+    """An actor of Ray's, which stands in for a scheduler's process, up to where the Scheduler would be built."""
+
+    def work() -> None:
+        pretend("ray", "ray.util", "ray.util.placement_group", "ray.util.scheduling_strategies")
+        sys.modules["ray"].remote = lambda actor: actor  # type: ignore[attr-defined]
+        sys.modules["ray"].get_runtime_context().get_accelerator_ids = dict
+        ground.module("managers.scheduler").Scheduler = reached  # type: ignore[attr-defined]
+        actor = ground.module("ray.scheduler_actor").SchedulerActor
+        actor(**placed(actor.__init__, server_args=ground.args, gpu_id=0))
+
+    return run_child(work, {STRICT: strict})
+
+
+if (Path(os.environ["SM120_OVERLAY_TREE"]) / "sglang/srt/ray").is_dir():
+
+    @pytest.mark.usefixtures("restored")
+    def test_an_actor_of_rays_checks_as_a_schedulers_process_does(ground: Ground) -> None:
+        """It may lie on another machine than the process that launched it."""
+        place(ground, "installed")
+        start = act(ground, "1")
+        assert start.reached == "built" and any(DIGEST in line for line in start.said()), start
+        edit(ground, ARGS)
+        assert str(ground.file(ARGS)) in act(ground, "1").refusal()
 
 
 def get(ground: Ground, after: Callable[[], object] = lambda: None) -> tuple[int, Any]:
@@ -520,6 +617,7 @@ def test_a_tokenizer_worker_of_its_own_process_checks_too(ground: Ground) -> Non
         server.get_main_process_id = os.getpid  # type: ignore[attr-defined]
         server.read_from_shared_memory = lambda _: (ports, ground.args, {})  # type: ignore[attr-defined]
         server.TokenizerWorker = reached  # type: ignore[attr-defined]
+        server.get_tokenizer_worker_class = lambda _: reached  # type: ignore[attr-defined]
         asyncio.run(server.init_multi_tokenizer())
 
     place(ground, "checkout")

@@ -23,7 +23,7 @@ from sm120_overlay.serving.nvcc.compile import Output, Unit, compile_unit
 # Where the generator puts fpA_intB's kernels, and what it instantiates there.
 STUBS = Path("gemm", "90")
 LAUNCHER = "sm90_generic_mixed_gemm_kernelLauncher"
-# FlashInfer 0.6.3 generates 62 files for SM12x, and 0.7.2 68, of which so many are fpA_intB's.
+# FlashInfer 0.6.3 generates 62 files for SM12x, 0.6.14 and 0.7.2 68, of which so many are fpA_intB's.
 STUB_COUNT = 48
 # What the folders that stay hold: SM120's grouped GEMMs, and SM80's, which the dispatch calls for 16-bit weights.
 USED = {Path("gemm_grouped", "120"), Path("gemm_grouped", "80")}

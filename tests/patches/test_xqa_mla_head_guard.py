@@ -56,11 +56,15 @@ class Machine:
 @pytest.fixture
 def machine(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     import_flashinfer(tree, tmp_path)
-    mla, xqa = sys.modules["flashinfer.mla"], sys.modules["flashinfer.xqa"]
+    # In newer releases flashinfer.mla is a package; what decodes is in its _core.
+    mla = sys.modules.get("flashinfer.mla._core", sys.modules["flashinfer.mla"])
+    xqa = sys.modules["flashinfer.xqa"]
 
     def show(seen: Capability) -> None:
         for module in (mla, xqa):
             monkeypatch.setattr(module, "get_compute_capability", lambda _device: seen)
+        # What newer releases ask instead.
+        monkeypatch.setattr(mla, "is_sm12x_supported", lambda _device: seen[0] == 12, raising=False)
 
     made = Machine(mla, xqa, show)
     for module in (mla, xqa):

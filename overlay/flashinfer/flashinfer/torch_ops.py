@@ -18,30 +18,34 @@ without a look inside: there a module is compiled in a process of its own, behin
 
 They are `torch.ops.sm120_overlay.fp4_quantize` and `torch.ops.sm120_overlay.cutlass_fused_moe`. Later releases have
 operators in the namespace `flashinfer` with other arguments. The public functions go through them while torch.compile
-or torch.export traces, and only then.
+or torch.export traces, and only then. An operator has the arguments of every release that carries this file, and hands
+on those that the function beside it takes.
 """
 
 import functools
+import inspect
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
-# What an operator runs: the public function of its name, as it is without tracing.
+# What an operator runs: the public function of its name, as it is without tracing, and what that takes, in its order.
 _eager: Dict[str, Callable[..., Any]] = {}
+_takes: Dict[str, Tuple[str, ...]] = {}
 
 
 def traced_as(
     traced: Callable[..., Any],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Has `traced`, which takes the same arguments, stand for the decorated function in a traced graph."""
+    """Has `traced`, which takes the same arguments by name, stand for the decorated function in a traced graph."""
 
     def decorate(eager: Callable[..., Any]) -> Callable[..., Any]:
-        _eager[eager.__name__] = eager
+        names = tuple(inspect.signature(eager).parameters)
+        _eager[eager.__name__], _takes[eager.__name__] = eager, names
 
         @functools.wraps(eager)
         def call(*args, **kwargs):
             if torch.compiler.is_compiling():
-                return traced(*args, **kwargs)
+                return traced(**dict(zip(names, args, strict=False)), **kwargs)
             return eager(*args, **kwargs)
 
         return call
@@ -49,8 +53,13 @@ def traced_as(
     return decorate
 
 
+def _run(name: str, arguments: Dict[str, Any]) -> Any:
+    takes = _takes[name]
+    return _eager[name](**{key: arguments[key] for key in arguments if key in takes})
+
+
 @torch.library.custom_op("sm120_overlay::fp4_quantize", mutates_args=())
-def fp4_quantize(
+def _fp4_quantize(
     input: torch.Tensor,
     global_scale: Optional[torch.Tensor] = None,
     sf_vec_size: int = 16,
@@ -58,20 +67,19 @@ def fp4_quantize(
     is_sf_swizzled_layout: bool = True,
     is_sf_8x4_layout: bool = False,
     enable_pdl: Optional[bool] = None,
+    is_global_scale_inversed: bool = False,
+    nvfp4_4over6_code: int = -1,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    # By keyword: later releases have another argument before enable_pdl. None is decided at run time.
-    return _eager["fp4_quantize"](
-        input,
-        global_scale,
-        sf_vec_size=sf_vec_size,
-        sf_use_ue8m0=sf_use_ue8m0,
-        is_sf_swizzled_layout=is_sf_swizzled_layout,
-        is_sf_8x4_layout=is_sf_8x4_layout,
-        enable_pdl=enable_pdl,
-    )
+    # None is decided at run time.
+    arguments = dict(locals())
+    if "nvfp4_4over6" in _takes["fp4_quantize"]:
+        from .quantization.nvfp4_quantization_utils import nvfp4_4over6_from_code
+
+        arguments["nvfp4_4over6"] = nvfp4_4over6_from_code(nvfp4_4over6_code)
+    return _run("fp4_quantize", arguments)
 
 
-@fp4_quantize.register_fake
+@_fp4_quantize.register_fake
 def _(
     input: torch.Tensor,
     global_scale: Optional[torch.Tensor] = None,
@@ -80,6 +88,8 @@ def _(
     is_sf_swizzled_layout: bool = True,
     is_sf_8x4_layout: bool = False,
     enable_pdl: Optional[bool] = None,
+    is_global_scale_inversed: bool = False,
+    nvfp4_4over6_code: int = -1,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     if sf_vec_size not in (16, 32):
         raise NotImplementedError("sf_vec_size can only be 16 or 32")
@@ -94,16 +104,20 @@ def _(
     for size in rows:
         m = m * size
     if is_sf_swizzled_layout:
-        # Columns are padded to 4, but come back as rows of `columns`.
         tile = 8 if is_sf_8x4_layout else 128
-        size = (m + tile - 1) // tile * tile * ((columns + 3) // 4 * 4)
-        torch._check(
-            size % columns == 0,
-            lambda: (
-                f"K = {k} cannot have swizzled scale factors: use a multiple of {4 * sf_vec_size}"
-            ),
-        )
-        m = size // columns
+        m, padded = (m + tile - 1) // tile * tile, (columns + 3) // 4 * 4
+        if "is_global_scale_inversed" in _takes["fp4_quantize"]:
+            columns = padded
+        else:
+            # 0.6.3 cuts what is padded to `padded` columns into rows of `columns`.
+            size = m * padded
+            torch._check(
+                size % columns == 0,
+                lambda: (
+                    f"K = {k} cannot have swizzled scale factors: use a multiple of {4 * sf_vec_size}"
+                ),
+            )
+            m = size // columns
     x_q = torch.empty((*rows, k // 2), dtype=torch.uint8, device=input.device)
     sf = torch.empty((m, columns), dtype=torch.uint8, device=input.device)
     if is_column_major:
@@ -111,8 +125,25 @@ def _(
     return x_q, sf
 
 
+def fp4_quantize(
+    input: torch.Tensor, *, backend: str = "cuda", **more: Any
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    if backend != "cuda":
+        raise NotImplementedError(f"fp4_quantize: {backend!r} cannot be traced")
+    if "nvfp4_4over6" in more:
+        from .quantization import nvfp4_quantization_utils as utils
+
+        recipe = more.pop("nvfp4_4over6")
+        if recipe is not utils._UNSET:
+            recipe = utils.resolve_nvfp4_4over6(recipe)
+            more["nvfp4_4over6_code"] = utils.nvfp4_4over6_code(recipe)
+    return _fp4_quantize(input, **more)
+
+
 # Writes into `output`, as the kernel does: callers bring memory of their own (SGLang: symmetric memory).
-@torch.library.custom_op("sm120_overlay::cutlass_fused_moe", mutates_args=("output",))
+@torch.library.custom_op(
+    "sm120_overlay::cutlass_fused_moe", mutates_args=("output", "workspace_buffer")
+)
 def _cutlass_fused_moe(
     output: torch.Tensor,
     input: torch.Tensor,
@@ -143,40 +174,22 @@ def _cutlass_fused_moe(
     enable_pdl: Optional[bool] = None,
     activation_type: int = 3,
     has_quant_scales: bool = True,
+    swizzled_input_sf: bool = True,
+    use_wfp4afp8_humming: bool = False,
+    use_fused_finalize: bool = True,
+    profile_ids: Optional[List[int]] = None,
+    workspace_buffer: Optional[torch.Tensor] = None,
+    clamped_relu2_limit: Optional[torch.Tensor] = None,
+    situ_beta: Optional[torch.Tensor] = None,
+    situ_linear_beta: Optional[torch.Tensor] = None,
 ) -> None:
+    arguments = dict(locals())
     from .fused_moe.core import ActivationType
 
-    _eager["cutlass_fused_moe"](
-        input,
-        token_selected_experts=token_selected_experts,
-        token_final_scales=token_final_scales,
-        fc1_expert_weights=fc1_expert_weights,
-        fc2_expert_weights=fc2_expert_weights,
-        output_dtype=output_dtype,
-        # An operator cannot have an optional list.
-        quant_scales=quant_scales if has_quant_scales else None,
-        fc1_expert_biases=fc1_expert_biases,
-        fc2_expert_biases=fc2_expert_biases,
-        input_sf=input_sf,
-        swiglu_alpha=swiglu_alpha,
-        swiglu_beta=swiglu_beta,
-        swiglu_limit=swiglu_limit,
-        tp_size=tp_size,
-        tp_rank=tp_rank,
-        ep_size=ep_size,
-        ep_rank=ep_rank,
-        cluster_size=cluster_size,
-        cluster_rank=cluster_rank,
-        enable_alltoall=enable_alltoall,
-        use_deepseek_fp8_block_scale=use_deepseek_fp8_block_scale,
-        use_w4_group_scaling=use_w4_group_scaling,
-        use_mxfp8_act_scaling=use_mxfp8_act_scaling,
-        use_packed_weights=use_packed_weights,
-        tune_max_num_tokens=tune_max_num_tokens,
-        enable_pdl=enable_pdl,
-        activation_type=ActivationType(activation_type),
-        output=output,
-    )
+    arguments["activation_type"] = ActivationType(activation_type)
+    if not has_quant_scales:  # An operator cannot have an optional list.
+        arguments["quant_scales"] = None
+    _run("cutlass_fused_moe", arguments)
 
 
 @_cutlass_fused_moe.register_fake
@@ -186,36 +199,19 @@ def _(output: torch.Tensor, *args, **kwargs) -> None:
 
 def cutlass_fused_moe(
     input: torch.Tensor,
-    token_selected_experts: torch.Tensor,
-    token_final_scales: Optional[torch.Tensor],
-    fc1_expert_weights: torch.Tensor,
     fc2_expert_weights: torch.Tensor,
     output_dtype: torch.dtype,
     quant_scales: Optional[List[torch.Tensor]],
-    fc1_expert_biases: Optional[torch.Tensor] = None,
-    fc2_expert_biases: Optional[torch.Tensor] = None,
-    input_sf: Optional[torch.Tensor] = None,
-    swiglu_alpha: Optional[torch.Tensor] = None,
-    swiglu_beta: Optional[torch.Tensor] = None,
-    swiglu_limit: Optional[torch.Tensor] = None,
-    tp_size: int = 1,
-    tp_rank: int = 0,
-    ep_size: int = 1,
-    ep_rank: int = 0,
-    cluster_size: int = 1,
-    cluster_rank: int = 0,
+    *,
     output: Optional[torch.Tensor] = None,
-    enable_alltoall: bool = False,
-    use_deepseek_fp8_block_scale: bool = False,
-    use_w4_group_scaling: bool = False,
-    use_mxfp8_act_scaling: bool = False,
     min_latency_mode: bool = False,
-    use_packed_weights: bool = False,
-    tune_max_num_tokens: int = 8192,
-    enable_pdl: Optional[bool] = None,
     activation_type: int = 3,
+    backend: str = "cutlass",
+    **more: Any,
 ) -> List[torch.Tensor]:
     """What the public function returns: the output, and what is left undefined without min_latency_mode."""
+    if backend != "cutlass":
+        raise NotImplementedError(f"cutlass_fused_moe: {backend!r} cannot be traced")
     if min_latency_mode:
         raise NotImplementedError("min latency mode not yet implemented for Blackwell.")
     num_tokens, (num_experts, hidden_size, *_) = (
@@ -229,33 +225,12 @@ def cutlass_fused_moe(
     _cutlass_fused_moe(
         output,
         input,
-        token_selected_experts=token_selected_experts,
-        token_final_scales=token_final_scales,
-        fc1_expert_weights=fc1_expert_weights,
         fc2_expert_weights=fc2_expert_weights,
         output_dtype=output_dtype,
         quant_scales=list(quant_scales or ()),
-        fc1_expert_biases=fc1_expert_biases,
-        fc2_expert_biases=fc2_expert_biases,
-        input_sf=input_sf,
-        swiglu_alpha=swiglu_alpha,
-        swiglu_beta=swiglu_beta,
-        swiglu_limit=swiglu_limit,
-        tp_size=tp_size,
-        tp_rank=tp_rank,
-        ep_size=ep_size,
-        ep_rank=ep_rank,
-        cluster_size=cluster_size,
-        cluster_rank=cluster_rank,
-        enable_alltoall=enable_alltoall,
-        use_deepseek_fp8_block_scale=use_deepseek_fp8_block_scale,
-        use_w4_group_scaling=use_w4_group_scaling,
-        use_mxfp8_act_scaling=use_mxfp8_act_scaling,
-        use_packed_weights=use_packed_weights,
-        tune_max_num_tokens=tune_max_num_tokens,
-        enable_pdl=enable_pdl,
         activation_type=int(activation_type),
         has_quant_scales=quant_scales is not None,
+        **more,
     )
     return [
         output,

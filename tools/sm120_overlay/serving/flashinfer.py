@@ -61,6 +61,12 @@ def import_flashinfer(tree: Path, workspace: Path) -> ModuleType:
     return loaded
 
 
+def version_of(tree: Path) -> Version:
+    """Which FlashInfer a tree is, by the name of its dist-info."""
+    (found,) = tree.glob("flashinfer_python-*.dist-info")
+    return Version(found.name.removesuffix(".dist-info").partition("-")[2])
+
+
 def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)

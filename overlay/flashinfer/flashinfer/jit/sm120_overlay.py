@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 
 What the SM120 overlay changed in this tree: names the JIT cache of exactly these
-sources, and tells for which modules a prebuilt library is not made of them.
+sources, and tuning results, and tells for which modules a prebuilt library is not made
+of them.
 
 `sm120-overlay apply` leaves a manifest of the series and of the files that it touches.
 Without one nothing is known about the tree: everything counts as changed then.
@@ -131,34 +132,51 @@ def _all_sources() -> Iterable[str]:
                 yield from (os.path.join(folder, name) for name in names)
 
 
-def _name(series: Optional[_Series]) -> str:
+def _content(series: Optional[_Series]) -> Tuple[str, str]:
+    """The series' name, and a hash of it and of the files that it touches, wherever the tree lies."""
     if series is None:
         label, paths = "unknown", sorted(_all_sources())
     else:
         label = series.digest
         paths = sorted({place for places in series.files.values() for place in places})
-    key = hashlib.sha256(os.fsencode(f"{_PACKAGE}\0{label}\0"))
+    key = hashlib.sha256(os.fsencode(f"{label}\0"))
     for path in paths:
-        key.update(os.fsencode(f"{path}\0"))
+        key.update(os.fsencode(f"{os.path.relpath(path, _TOP)}\0"))
         try:
             with open(path, "rb") as f:
                 key.update(hashlib.sha256(f.read()).digest())
         except OSError:
             key.update(b"-")
-    return f"sm120-overlay-{label[:12]}-{key.hexdigest()[:16]}"
+    return label[:12], key.hexdigest()
+
+
+def _named(content: Tuple[str, str]) -> str:
+    label, digest = content
+    key = hashlib.sha256(os.fsencode(f"{_PACKAGE}\0{digest}"))
+    return f"sm120-overlay-{label}-{key.hexdigest()[:16]}"
 
 
 @functools.cache
+def _imported() -> Tuple[str, str]:
+    return _content(_series())
+
+
 def cache_name() -> str:
     """The JIT cache's folder for this tree: other patches, an edit of a patched file or another place give another.
 
     It stays what it was when flashinfer was imported.
     """
-    return _name(_series())
+    return _named(_imported())
+
+
+def tuning_name() -> str:
+    """Names these sources, wherever they lie: what was measured on others says nothing about them."""
+    label, digest = _imported()
+    return f"sm120-overlay-{label}-{digest[:16]}"
 
 
 def _check_unchanged() -> None:
-    if _name(_read_series()) != cache_name():
+    if _content(_read_series()) != _imported():
         raise RuntimeError(
             f"The FlashInfer in {_TOP} was changed since this process imported it: start again."
         )
@@ -254,13 +272,15 @@ def _say_once(name: str, changed: str) -> None:
 def changes(spec: "JitSpec") -> bool:
     """Whether the series touches what a module compiles, so that a prebuilt library is not made of this tree.
 
-    CUTLASS and spdlog, which the series cannot touch, are not searched.
+    CUTLASS, CCCL and spdlog, which the series cannot touch, are not searched.
     """
     if _series() is None:
         return True
     own = (jit_env.FLASHINFER_CSRC_DIR, jit_env.FLASHINFER_INCLUDE_DIR)
-    flags = (*(spec.extra_cflags or ()), *(spec.extra_cuda_cflags or ()))
-    more = (flag[2:] for flag in flags if flag.startswith("-I"))
+    # 0.7 has flags of single sources too, and CCCL.
+    by_source = getattr(spec, "extra_cuda_cflags_by_source", None) or {}
+    flags = (spec.extra_cflags or (), spec.extra_cuda_cflags or (), *by_source.values())
+    more = (flag[2:] for some in flags for flag in some if flag.startswith("-I"))
     changed = _first_changed(
         tuple(os.path.realpath(source) for source in spec.sources),
         tuple(
@@ -271,7 +291,9 @@ def changes(spec: "JitSpec") -> bool:
             os.path.join(os.path.realpath(folder), "")
             for folder in (
                 *own,
+                _PACKAGE,
                 *jit_env.CUTLASS_INCLUDE_DIRS,
+                *getattr(jit_env, "CCCL_INCLUDE_DIRS", ()),
                 jit_env.SPDLOG_INCLUDE_DIR,
             )
         ),

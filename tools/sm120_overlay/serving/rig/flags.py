@@ -18,7 +18,9 @@ from sm120_overlay.serving.rig.errors import raised
 from sm120_overlay.serving.rig.tree import UPSTREAM
 
 # A whole line at the top level that binds one lower-case name to what a question about the machine answers.
-_FLAG = re.compile(r"^(_?[a-z]\w*) = (.*\b(?:is_[a-z0-9_]+|get_device_sm)\(.*\).*)$", re.MULTILINE)
+_FLAG = re.compile(
+    r"^(_?[a-z]\w*) = (.*\b(?:(?:is_[a-z0-9_]+|get_device_sm)\(.*\)|get_platform\(\)\.).*)$", re.MULTILINE
+)
 
 
 def _flags(module: ModuleType) -> list[tuple[str, str]]:

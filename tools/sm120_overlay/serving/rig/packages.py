@@ -12,7 +12,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from sm120_overlay.serving.rig import phase
+from sm120_overlay.serving.rig import newer, phase
 from sm120_overlay.serving.rig.stubs import StubModule
 
 
@@ -32,19 +32,33 @@ class GpuPackage:
     """Top-level module."""
     distribution: str
     """Name on PyPI, normalised with `-`."""
-    version: str | None = None
-    """Version to present where the tree's metadata gives none."""
+    with_torch: Mapping[str, str] = field(default_factory=dict)
+    """Version to present where the tree's metadata gives none: the tree's torch → what that torch comes with."""
     needed_through: str | None = None
     """The requirement that brings it, where the tree does not name it itself."""
 
+    def version(self, requirements: Mapping[str, str | None]) -> str | None:
+        """Version that a server has on which these requirements (normalised name → exact version) are installed."""
+        return requirements.get(self.distribution) or self.with_torch.get(requirements.get("torch") or "")
+
+
+# Neither is pinned by a tree itself, but both by its torch: the torchvision that requires that torch (0.29.1: at least
+# 2.14.0, the newest of its day), and what the CUDA build of that torch requires (2.14.1: any triton 3.8).
+_TORCHVISION = {"2.9.1": "0.24.1", "2.11.0": "0.26.0", "2.14.1": "0.29.1"}
+_TRITON = {"2.9.1": "3.5.1", "2.11.0": "3.6.0", "2.14.1": "3.8.0"}
+
+# CUDA of a server's torch: for 2.9.1 that of SGLang's own image, later that of the package index's builds.
+CUDA = {"2.9.1": "12.9", "2.11.0": "13.0", "2.14.1": "13.0"}
 
 GPU_PACKAGES = (
+    # One package under two names: sgl-kernel to SGLang 0.5.9, sglang-kernel later.
     GpuPackage("sgl_kernel", "sgl-kernel"),
+    GpuPackage("sgl_kernel", "sglang-kernel"),
     GpuPackage("flashinfer", "flashinfer-python"),
-    # Neither is pinned by the tree itself, but both by torch 2.9.1, which is: torchvision 0.24.1 requires exactly that
-    # torch, and that torch's CUDA build exactly triton 3.5.1.
-    GpuPackage("torchvision", "torchvision", version="0.24.1"),
-    GpuPackage("triton", "triton", version="3.5.1", needed_through="torch"),
+    GpuPackage("torchvision", "torchvision", with_torch=_TORCHVISION),
+    GpuPackage("triton", "triton", with_torch=_TRITON, needed_through="torch"),
+    # Needs no GPU to run, but triton to install.
+    GpuPackage("xgrammar", "xgrammar"),
 )
 
 
@@ -68,7 +82,7 @@ def missing(requirements: Mapping[str, str | None]) -> tuple[Stubbed, ...]:
     """
     wanted = [p for p in GPU_PACKAGES if (p.needed_through or p.distribution) in requirements]
     absent = [p for p in wanted if p.module not in sys.modules and PathFinder.find_spec(p.module) is None]
-    return tuple(Stubbed(p, requirements.get(p.distribution) or p.version) for p in absent)
+    return tuple(Stubbed(p, p.version(requirements)) for p in absent)
 
 
 class _NoDriver:
@@ -165,6 +179,10 @@ class LoadWatcher(MetaPathFinder):
         return spec
 
 
+def _nothing(module: ModuleType) -> None:
+    del module
+
+
 def _watch(loader: Loader) -> None:
     """Wrap `exec_module` on the loader itself: its other abilities (source, resources) stay what they are."""
     run: Callable[[ModuleType], None] = loader.exec_module
@@ -172,5 +190,6 @@ def _watch(loader: Loader) -> None:
     def exec_module(module: ModuleType) -> None:
         with phase.load():
             run(module)
+            newer.AFTER.get(module.__name__, _nothing)(module)
 
     loader.exec_module = exec_module  # type: ignore[method-assign]

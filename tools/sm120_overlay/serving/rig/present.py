@@ -1,6 +1,7 @@
 """Presenting this machine as one with N cards of a kind, for as long as a `with` lasts.
 
-What is replaced: the questions that upstream asks of torch about devices, the CUDA version, and `nvidia-smi`. What
+What is replaced: the questions that upstream asks of torch about devices, the CUDA version, `nvidia-smi`, and the one
+object in which later releases keep what machine this is (see `platforms`). What
 is forgotten, on the way in and out: upstream's caches, which would keep one card's answers for the next. A question
 that the card does not answer raises UnknownFact. While a module loads, the card is withdrawn: constants that modules
 compute at import then mean "no CUDA" under every card and in every order of imports, and a test that needs another
@@ -18,12 +19,12 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 from unittest import mock
 
-from sm120_overlay.serving.rig import phase
+from sm120_overlay.serving.rig import phase, platforms
 from sm120_overlay.serving.rig.cards import Card
 from sm120_overlay.serving.rig.errors import NeedsGpu, RigError, UnknownFact
-from sm120_overlay.serving.rig.tree import UPSTREAM
+from sm120_overlay.serving.rig.tree import UPSTREAM, standing
 
-CUDA = "12.9"
+CUDA = "13.0"  # where no tree says otherwise
 _SMI_MEMORY = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _CACHED = type(lru_cache(int))
 _presented: list[Card] = []
@@ -89,8 +90,12 @@ def _answers(card: Card, count: int) -> dict[str, Callable[..., Any]]:
     def start() -> NoReturn:
         raise NeedsGpu(card.name)
 
+    def no_nvml(device: Any = None) -> NoReturn:
+        raise RuntimeError(f"NVML knows no device {device!r}: it is only presented.")
+
     return {
         "_lazy_init": start,
+        "_get_nvml_device_index": no_nvml,
         "is_available": lambda: True,
         "device_count": lambda: count,
         "current_device": lambda: 0,
@@ -125,6 +130,7 @@ def _forget() -> None:
 def _patched(card: Card, count: int, cuda: str) -> Iterator[None]:
     import torch  # seconds, and the `rig` extra: only when a card is presented
 
+    machine = platforms.asked()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.version, "cuda", cuda))
         for name, answer in _answers(card, count).items():
@@ -132,6 +138,7 @@ def _patched(card: Card, count: int, cuda: str) -> Iterator[None]:
         stack.enter_context(mock.patch.object(subprocess, "run", partial(_run, subprocess.run, card, count)))
         stack.callback(_forget)
         _forget()
+        stack.enter_context(platforms.presented(machine))
         yield
 
 
@@ -146,17 +153,20 @@ def _hidden(patches: list[ExitStack], again: Callable[[], ExitStack]) -> Iterato
 
 
 @contextmanager
-def present(card: Card, count: int = 8, *, cuda: str = CUDA) -> Iterator[Card]:
+def present(card: Card, count: int = 8, *, cuda: str | None = None) -> Iterator[Card]:
     """Be a machine with `count` cards and a torch built for CUDA `cuda`, until the block ends; then, be as before.
 
+    Without `cuda`, it is that of the torch which the tree pins on which this process stands.
     One kind of card at a time: a second `present` inside the first is refused with RigError.
     """
     if _presented:
         raise RigError(f"{_presented[0].name} is already presented. Leave its block before presenting {card.name}.")
 
+    built_for = cuda or (standing[-1].cuda if standing else None) or CUDA
+
     def put() -> ExitStack:
         stack = ExitStack()
-        stack.enter_context(_patched(card, count, cuda))
+        stack.enter_context(_patched(card, count, built_for))
         return stack
 
     patches = [put()]

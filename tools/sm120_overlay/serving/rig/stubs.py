@@ -67,7 +67,7 @@ def _member(owner: Any, path: str, name: str) -> Any:
         raise AttributeError(f"stub {path} has no {name}")
     _refuse_probe(path, name)
     camel = name[:1].isupper() and not name.isupper()
-    made = _fabricate(path, name) if camel else Stub(f"{path}.{name}")
+    made = fabricate(path, name) if camel else Stub(f"{path}.{name}")
     if not isinstance(owner, Stub):
         setattr(owner, name, made)
     return made
@@ -91,9 +91,27 @@ class StubType(ABCMeta):
         return _member(cls, f"{cls.__module__}.{cls.__name__}", name)
 
 
-def _fabricate(path: str, name: str) -> StubType:
+def _schema(cls: type, source: Any, handler: Any) -> Any:
+    """What a pydantic model holds for a field of a fabricated class: whether a value fits is refused."""
+    del source, handler
+    from pydantic_core import core_schema  # only pydantic asks
+
+    def fits(value: Any) -> Any:
+        del value
+        raise StubDecided(f"{cls.__module__}.{cls.__name__}", "validation by pydantic")
+
+    return core_schema.no_info_plain_validator_function(fits)
+
+
+def fabricate(path: str, name: str) -> StubType:
     """A class to subclass, annotate and ask `isinstance` of: nothing real is an instance, which is the truth here."""
-    return StubType(name, (), {"__module__": path, "__init__": _construct, "__getattr__": _instance_member})
+    body = {
+        "__module__": path,
+        "__init__": _construct,
+        "__getattr__": _instance_member,
+        "__get_pydantic_core_schema__": classmethod(_schema),
+    }
+    return StubType(name, (), body)
 
 
 class Stub:
@@ -135,7 +153,7 @@ class Stub:
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         """Stand in a class statement as a fabricated base."""
         path, _, name = self._path.rpartition(".")
-        return (_fabricate(path, name),)
+        return (fabricate(path, name),)
 
     def __repr__(self) -> str:
         """Say so, in logs and failures."""

@@ -39,6 +39,11 @@ class Standing:
     requirements: dict[str, str | None]
     """The tree's unconditional requirements: normalised name → exact version, or None where it is not exact."""
 
+    @property
+    def cuda(self) -> str | None:
+        """CUDA of the torch that the tree pins; None where the rig does not know that torch."""
+        return packages.CUDA.get(self.requirements.get("torch") or "")
+
     def module(self, name: str) -> ModuleType:
         """Import one of upstream's modules, refusing one that does not come from this tree."""
         found = importlib.import_module(name)
@@ -67,6 +72,10 @@ class Standing:
             ),
         ]
         return "\n".join(lines)
+
+
+# What this process stands on: nothing, or one tree.
+standing: list[Standing] = []
 
 
 def _installed(distribution: str) -> str | None:
@@ -151,7 +160,7 @@ def stand(ground: Ground, tree: Path) -> Standing:
     distribution = _distribution(tree)
     wanted = requirements(distribution)
     for stub in ground.stubbed:
-        version = wanted.get(stub.package.distribution) or stub.package.version
+        version = stub.package.version(wanted)
         if version != stub.version:
             raise RigError(
                 f"{tree} wants {stub.package.distribution} {version}, and {stub.version} is presented. "
@@ -159,7 +168,8 @@ def stand(ground: Ground, tree: Path) -> Standing:
             )
     sys.path.insert(0, str(tree))
     importlib.invalidate_caches()
-    return Standing(tree, distribution.version, ground.torch, ground.stubbed, wanted)
+    standing.append(Standing(tree, distribution.version, ground.torch, ground.stubbed, wanted))
+    return standing[-1]
 
 
 def load(tree: Path) -> Standing:

@@ -9,15 +9,28 @@ reads the weights of every expert in use, so fewer of them is less to read.
 What may live here: the routing itself (`reroute`, torch only, static shapes, no
 host sync), what of a model it can honour (`Router`), the state of this process
 (`install`, `decode_batch`), its server arguments and its counters. Everything of
-sglang is imported where it is used: this file runs with torch alone.
+sglang is imported where it is used: this file runs with torch alone. It serves
+SGLang 0.5.9, 0.5.16 and 0.5.23: where they differ, it asks the code that is there.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+)
 
 import torch
 
@@ -51,12 +64,40 @@ class Router(NamedTuple):
     renormalize: bool
     output_scale: float  # on the routed weights
     shared_scale: float  # routed sum / shared_scale = weight of the shared expert
+    shared_constant: bool = False  # that weight does not depend on the routed ones
+
+
+class _Select(NamedTuple):
+    """What this release's select_experts makes of a TopKConfig, where releases differ."""
+
+    grouped_scoring: bool  # scoring_func counts in a grouped top-k without bias
+    free_scaling: bool  # the factor and the shared weight do not ask for renormalize
+
+
+@functools.lru_cache(maxsize=1)
+def _select() -> _Select:
+    from sglang.srt.layers.moe import topk
+
+    return _Select(
+        # Since 0.5.16.
+        "scoring_func" in inspect.signature(topk.grouped_topk_gpu).parameters,
+        # 0.5.23 came with this function for both.
+        hasattr(topk, "fused_shared_expert_weight"),
+    )
+
+
+def _num_shared(config: TopKConfig) -> int:
+    if hasattr(config, "num_shared_topk_slots"):  # 0.5.23
+        return config.num_shared_topk_slots
+    return config.num_fused_shared_experts
 
 
 def router_of(config: TopKConfig) -> Router:
     """Read a TopKConfig. Raises ValueError with the reason where OEA cannot honour it."""
-    shared, factor = config.num_fused_shared_experts, config.routed_scaling_factor
+    select = _select()
+    shared, factor = _num_shared(config), config.routed_scaling_factor
     grouped, biased = config.use_grouped_topk, config.correction_bias is not None
+    on_output = config.apply_routed_scaling_factor_on_output
     if config.custom_routing_function is not None:
         raise ValueError("it has a custom_routing_function, whose scores are unknown")
     if config.scoring_func not in ("softmax", "sigmoid"):
@@ -66,22 +107,29 @@ def router_of(config: TopKConfig) -> Router:
             "it has softmax scores with a correction bias, which fused_topk ignores "
             "and fused_topk_torch_native applies"
         )
-    if biased and grouped and not config.renormalize:
+    if biased and grouped and not config.renormalize and not select.free_scaling:
         raise ValueError(
             "it has a correction bias without renormalization, which moe_fused_gate "
             "ignores and biased_grouped_topk_impl obeys"
         )
     if shared not in (0, 1) or (shared and (not grouped or not factor)):
         raise ValueError(
-            f"it has {shared} fused shared experts, and only one in a grouped top-k "
-            "with a routed_scaling_factor has a weight that can be told"
+            f"it has {shared} fused shared experts, and only one, in a grouped top-k "
+            "with a routed_scaling_factor, is covered"
         )
-    if config.apply_routed_scaling_factor_on_output and not factor:
+    if on_output and not factor:
         raise ValueError("it applies a routed_scaling_factor that it does not have")
-    scales = config.renormalize and config.apply_routed_scaling_factor_on_output
+    if on_output and not (config.renormalize or grouped or select.free_scaling):
+        raise ValueError(
+            "it scales weights that it does not renormalize, which topk_sigmoid "
+            "ignores and moe_fused_gate obeys"
+        )
+    scales = on_output and (config.renormalize or select.free_scaling)
     scoring_func = config.scoring_func
-    if grouped:
-        scoring_func = "sigmoid" if biased else "softmax"
+    if grouped and biased:
+        scoring_func = "sigmoid"
+    elif grouped and not select.grouped_scoring:
+        scoring_func = "softmax"
     return Router(
         top_k=config.top_k - shared,
         num_shared=shared,
@@ -92,6 +140,7 @@ def router_of(config: TopKConfig) -> Router:
         renormalize=config.renormalize,
         output_scale=factor if scales else 1.0,
         shared_scale=factor if shared else 1.0,
+        shared_constant=select.free_scaling,
     )
 
 
@@ -231,7 +280,7 @@ def reroute(
 
     if router.num_shared:
         shared_weight = topk_weights[:, k:]
-        if not router.renormalize:
+        if not (router.renormalize or router.shared_constant):
             shared_weight = weights.sum(dim=-1, keepdim=True) / router.shared_scale
         weights = torch.cat([weights, shared_weight], dim=1)
         ids = torch.cat([ids, topk_ids[:, k:].long()], dim=1)
@@ -273,14 +322,35 @@ class _Runtime:
         self.counters: Optional[torch.Tensor] = None
 
 
-class DecodeBatch(NamedTuple):
+@dataclass
+class DecodeBatch:
     """The decode batch that the model is running, as far as routing must know it."""
 
     num_token_non_padded: Optional[torch.Tensor]
+    decodes: bool = True  # and is not an idle rank's, which only joins the union
+    routed: Set[int] = field(default_factory=set)  # rows of the layers that came here
+    without_tokens: int = 0  # layers that had no token to route
 
 
 _runtime: Optional[_Runtime] = None
 _batch: Optional[DecodeBatch] = None
+
+
+def is_on() -> bool:
+    """Whether this process routes by OEA."""
+    return _runtime is not None
+
+
+def counts_alone() -> bool:
+    """Whether only OEA asks for the row count: no padded row may be masked by it then.
+
+    Since 0.5.23, where TopK would find the count by itself.
+    """
+    if _runtime is None:
+        return False
+    from sglang.srt.model_executor.forward_batch_info import masks_padded_tokens
+
+    return not masks_padded_tokens()
 
 
 def decode_batch() -> Optional[DecodeBatch]:
@@ -288,15 +358,44 @@ def decode_batch() -> Optional[DecodeBatch]:
     return _batch
 
 
+def _num_real(forward_batch: ForwardBatch) -> Optional[torch.Tensor]:
+    """The number of rows that are tokens, of those that a MoE layer of this rank sees."""
+    count = forward_batch.num_token_non_padded
+    if count is None or not hasattr(forward_batch, "moe_num_token_non_padded"):
+        return count
+    count = forward_batch.moe_num_token_non_padded()  # since 0.5.23
+    if count is None:
+        raise RuntimeError(
+            "OEA cannot tell which rows of this decode batch are padding: they are not "
+            "the last ones. Start without --oea-k0."
+        )
+    return count
+
+
 def _batch_of(forward_batch: Optional[ForwardBatch]) -> Optional[DecodeBatch]:
-    if forward_batch is None:
+    if forward_batch is None or _runtime is None:
         return None
     mode = forward_batch.forward_mode
     decodes = mode.is_decode() or mode.is_target_verify()
+    joins = decodes
     if _runtime.reduce is not None:
         # All ranks or none: an idle rank joins, and a prefill anywhere stops all.
-        decodes = (decodes or mode.is_idle()) and not forward_batch.is_extend_in_batch
-    return DecodeBatch(forward_batch.num_token_non_padded) if decodes else None
+        joins = (decodes or mode.is_idle()) and not forward_batch.is_extend_in_batch
+    return DecodeBatch(_num_real(forward_batch), decodes) if joins else None
+
+
+def _refuse_what_passed_by(batch: DecodeBatch) -> None:
+    """Refuse a decode batch of which a layer did not come through select_experts."""
+    passed = len(_runtime.names) - len(batch.routed) - batch.without_tokens
+    if batch.decodes and passed > 0:
+        missing = (
+            name for i, name in enumerate(_runtime.names) if i not in batch.routed
+        )
+        raise RuntimeError(
+            f"--oea-k0 does nothing in {passed} of {len(_runtime.names)} MoE layers, "
+            f"among them {next(missing)}: their decode batches are routed past "
+            "select_experts. Start without --oea-k0."
+        )
 
 
 def _watched(forward: Callable) -> Callable:
@@ -309,14 +408,17 @@ def _watched(forward: Callable) -> Callable:
         forward_batch = next((a for a in given if hasattr(a, "forward_mode")), None)
         outer, _batch = _batch, _batch_of(forward_batch)
         try:
-            return forward(*args, **kwargs)
+            output = forward(*args, **kwargs)
+            if _batch is not None:
+                _refuse_what_passed_by(_batch)
+            return output
         finally:
             _batch = outer
 
     return watched
 
 
-def apply(
+def reroute_batch(
     batch: DecodeBatch,
     topk_config: TopKConfig,
     router_logits: torch.Tensor,
@@ -324,19 +426,14 @@ def apply(
     topk_weights: torch.Tensor,
     topk_ids: torch.Tensor,
     num_token_non_padded: Optional[torch.Tensor],
-    expert_location_dispatch_info: Optional[ExpertLocationDispatchInfo],
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The end of select_experts for a decode batch, on logical ids.
-
-    Ends as every path of select_experts does: physical ids, and -1 in padded rows
-    where the model gave a count.
-    """
-    from sglang.srt.eplb.expert_location_dispatch import topk_ids_logical_to_physical
-    from sglang.srt.layers.moe.topk import _mask_topk_ids_padded_region
-
+    """Route a layer of the running decode batch by OEA: logical ids in, and out."""
     layer = _runtime.layers.get(id(topk_config))
     if layer is None:
         raise RuntimeError("OEA meets a TopK that the model did not have at start.")
+    if correction_bias is not None and correction_bias.dim() != 1:
+        raise RuntimeError("OEA meets a correction bias of each token, of no router.")
+    batch.routed.add(layer.row)
     count = num_token_non_padded
     if count is None:
         count = batch.num_token_non_padded
@@ -360,7 +457,36 @@ def apply(
             for ids in (before, topk_ids)
         ]
         _runtime.counters[layer.row].add_(torch.stack([real.any().long(), *unique]))
+    return topk_weights, topk_ids
 
+
+def apply(
+    batch: DecodeBatch,
+    topk_config: TopKConfig,
+    router_logits: torch.Tensor,
+    correction_bias: Optional[torch.Tensor],
+    topk_weights: torch.Tensor,
+    topk_ids: torch.Tensor,
+    num_token_non_padded: Optional[torch.Tensor],
+    expert_location_dispatch_info: Optional[ExpertLocationDispatchInfo],
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The end of SGLang 0.5.9's select_experts for a decode batch, on logical ids.
+
+    Ends as every path of it does: physical ids, and -1 in padded rows where the model
+    gave a count. Since 0.5.16 one last step does that, and reroute_batch is enough.
+    """
+    from sglang.srt.eplb.expert_location_dispatch import topk_ids_logical_to_physical
+    from sglang.srt.layers.moe.topk import _mask_topk_ids_padded_region
+
+    topk_weights, topk_ids = reroute_batch(
+        batch,
+        topk_config,
+        router_logits,
+        correction_bias,
+        topk_weights,
+        topk_ids,
+        num_token_non_padded,
+    )
     topk_ids = topk_ids_logical_to_physical(topk_ids, expert_location_dispatch_info)
     _mask_topk_ids_padded_region(topk_ids, num_token_non_padded)
     return topk_weights, topk_ids
@@ -368,20 +494,33 @@ def apply(
 
 def join_union(device: torch.device) -> None:
     """Take part in the other ranks' union from a layer that has no tokens here."""
-    if _batch is not None and _runtime.reduce is not None:
+    if _batch is None:
+        return
+    _batch.without_tokens += 1
+    if _runtime.reduce is not None:
         _runtime.reduce(torch.zeros(_MESSAGE_SIZE, dtype=torch.float32, device=device))
 
 
 def _refuse_format(config: TopKConfig) -> None:
     """Refuse a layer whose TopK.forward_cuda does not come through select_experts."""
-    from sglang.srt.layers.moe import get_moe_runner_backend
+    from sglang.srt.layers import moe
     from sglang.srt.layers.moe.topk import TopKOutputFormat
 
-    output_format, backend = config.output_format, get_moe_runner_backend()
-    if output_format is None and backend.value in _BYPASSING_RUNNERS:
+    if hasattr(config, "runner_backend"):  # of each layer, since 0.5.23
+        backend = config.runner_backend
+    else:
+        backend = moe.get_moe_runner_backend()
+    runner = getattr(backend, "value", None)
+    output_format = config.output_format
+    if output_format is None and runner in _BYPASSING_RUNNERS:
         raise ValueError(
-            f"the MoE runner {backend.value} routes by itself, past select_experts"
+            f"the MoE runner {runner} routes by itself, past select_experts"
         )
+    plain = not config.use_grouped_topk and config.correction_bias is None
+    softmax = config.scoring_func == "softmax" and not config.renormalize
+    if runner == "flashinfer_trtllm_routed" and plain and softmax:
+        # fused_topk_softmax_torch_raw_logits
+        raise ValueError(f"the MoE runner {runner} weighs its experts by their logits")
     if output_format not in (None, TopKOutputFormat.STANDARD):
         raise ValueError(
             f"its top-k output is {output_format.name}, which is not from select_experts"
@@ -450,7 +589,12 @@ def uninstall() -> None:
 # -------------------------------- server arguments --------------------------
 
 # MoeRunnerBackend values for which TopK.forward_cuda does not call select_experts.
-_BYPASSING_RUNNERS = ("triton_kernel", "flashinfer_trtllm", "flashinfer_mxfp4")
+_BYPASSING_RUNNERS = (
+    "triton_kernel",
+    "flashinfer_trtllm",
+    "flashinfer_mxfp4",
+    "experimental_sgl_trtllm",
+)
 
 # What model configs call the number of routed experts a token.
 _TOP_K_NAMES = (
@@ -473,12 +617,39 @@ def _environment(field: Any) -> Optional[Any]:
         raise ValueError(f"{field.name} cannot be read: {e}.") from e
 
 
-def _conflict(args: ServerArgs) -> Optional[str]:
-    """What among the resolved arguments OEA cannot work with, as a clause; or None."""
+def _compiles(args: ServerArgs) -> bool:
+    """Whether torch.compile sees the model."""
+    graphs = getattr(args, "cuda_graph_config", None)  # since 0.5.16
+    phases = () if graphs is None else (graphs.decode, graphs.prefill)
+    return (
+        args.enable_torch_compile
+        or getattr(args, "enable_piecewise_cuda_graph", False)
+        or any(phase.backend == "tc_piecewise" for phase in phases)
+    )
+
+
+def _attends_in_parallel(args: ServerArgs) -> Tuple[bool, bool]:
+    """Whether attention runs data parallel, and whether context parallel."""
+    data = args.enable_dp_attention or getattr(args, "attn_dp_size", 1) > 1
+    flags = ("enable_nsa_prefill_context_parallel", "enable_prefill_cp")
+    sizes = (args.attn_cp_size, getattr(args, "dcp_size", 1))
+    context = any(getattr(args, flag, False) for flag in flags) or max(sizes) > 1
+    return data, context
+
+
+def _environs(name: str) -> Any:
+    """The value of one of SGLang's own variables; None where this release has it not."""
     from sglang.srt.environ import envs
+
+    return getattr(envs, name).get() if hasattr(envs, name) else None
+
+
+def _conflict(args: ServerArgs, global_union: bool) -> Optional[str]:
+    """What among the resolved arguments OEA cannot work with, as a clause; or None."""
     from sglang.srt.utils import is_hip
 
     local_batches = args.moe_a2a_backend != "none"
+    data_parallel, context_parallel = _attends_in_parallel(args)
     for conflicts, clause in (
         (
             args.device != "cuda" or is_hip(),
@@ -509,11 +680,23 @@ def _conflict(args: ServerArgs) -> Optional[str]:
             "--enable-pdmux: prefill and decode run at the same time",
         ),
         (
-            args.enable_torch_compile or args.enable_piecewise_cuda_graph,
-            "--enable-torch-compile and --enable-piecewise-cuda-graph: which batch runs is not known in compiled code",
+            _compiles(args),
+            "--enable-torch-compile and piecewise CUDA graphs (tc_piecewise): which batch runs is not known in compiled code",
         ),
         (
-            args.enable_dp_attention and not local_batches,
+            getattr(args, "enable_nvidia_megakernel", False),
+            "--enable-nvidia-megakernel: it routes by itself, past select_experts",
+        ),
+        (
+            _environs("SGLANG_EXPERIMENTAL_LORA_OPTI"),
+            "SGLANG_EXPERIMENTAL_LORA_OPTI: it packs the experts before they are rerouted",
+        ),
+        (
+            _environs("SGLANG_RAGGED_VERIFY_MODE") not in (None, "static"),
+            "SGLANG_RAGGED_VERIFY_MODE other than static: the row count is then that of the padded batch",
+        ),
+        (
+            data_parallel and not local_batches,
             "--enable-dp-attention without --moe-a2a-backend: in the gathered batch it is not known which rows are padding",
         ),
         (
@@ -521,15 +704,15 @@ def _conflict(args: ServerArgs) -> Optional[str]:
             "--moe-dense-tp-size without --moe-a2a-backend: the row count is then that of the dense layers",
         ),
         (
-            args.enable_nsa_prefill_context_parallel or args.attn_cp_size > 1,
-            "context parallelism: the row count is then not that of the rank",
+            context_parallel,
+            "context parallelism: the row count may then not be that of the rank",
         ),
         (
-            args.oea_global_union and not local_batches,
+            global_union and not local_batches,
             "--oea-global-union without --moe-a2a-backend: every rank has the whole batch already",
         ),
         (
-            args.oea_global_union and envs.SGLANG_SCHEDULER_SKIP_ALL_GATHER.get(),
+            global_union and _environs("SGLANG_SCHEDULER_SKIP_ALL_GATHER"),
             "--oea-global-union with SGLANG_SCHEDULER_SKIP_ALL_GATHER: ranks do not know of each other's prefill",
         ),
     ):
@@ -538,49 +721,73 @@ def _conflict(args: ServerArgs) -> Optional[str]:
     return None
 
 
-def _model_top_k(args: ServerArgs) -> Optional[int]:
+def _model_top_k(model_config: Any) -> Optional[int]:
     """The number of routed experts a token by the model's config, or None."""
-    config = args.get_model_config().hf_text_config
+    config = model_config.hf_text_config
     found = [getattr(config, name, None) for name in _TOP_K_NAMES]
     return next((k for k in found if isinstance(k, int)), None)
 
 
-def resolve_server_args(args: ServerArgs) -> None:
-    """Fill OEA's arguments from the environment, and refuse what would not work.
+class Arguments(NamedTuple):
+    """OEA's own server arguments, all of them given."""
 
-    Raises ValueError. Comes last: other arguments decide the MoE runner.
+    oea_k0: int
+    oea_min_tokens: int
+    oea_global_union: bool
+
+
+def resolve_arguments(
+    args: ServerArgs, model_config: Callable[[], Any]
+) -> Optional[Arguments]:
+    """OEA's arguments, filled from the environment; None where it is off.
+
+    Raises ValueError where it would not work. Comes last: other arguments decide the
+    MoE runner.
+
+    Args:
+        args: every argument as it is resolved, OEA's own as they were given
+        model_config: gives the ModelConfig
     """
     from sglang.srt.environ import envs
 
-    if args.oea_k0 is None:
-        args.oea_k0 = _environment(envs.SGLANG_OEA_K0)
-    if args.oea_min_tokens is None:
-        args.oea_min_tokens = _environment(envs.SGLANG_OEA_MIN_TOKENS)
-    if not args.oea_global_union:
-        args.oea_global_union = bool(_environment(envs.SGLANG_OEA_GLOBAL_UNION))
-    if args.oea_k0 is None:
-        if args.oea_min_tokens is not None or args.oea_global_union:
+    k0, min_tokens = args.oea_k0, args.oea_min_tokens
+    if k0 is None:
+        k0 = _environment(envs.SGLANG_OEA_K0)
+    if min_tokens is None:
+        min_tokens = _environment(envs.SGLANG_OEA_MIN_TOKENS)
+    global_union = args.oea_global_union
+    if not global_union:
+        global_union = bool(_environment(envs.SGLANG_OEA_GLOBAL_UNION))
+    if k0 is None:
+        if min_tokens is not None or global_union:
             raise ValueError(
                 "--oea-min-tokens and --oea-global-union do nothing without --oea-k0. "
                 "Give --oea-k0, or leave them out."
             )
-        return
-    if args.oea_min_tokens is None:
-        args.oea_min_tokens = DEFAULT_MIN_TOKENS
-    if args.oea_min_tokens < 1:
-        raise ValueError(
-            f"--oea-min-tokens is {args.oea_min_tokens}. It must be at least 1."
-        )
-    if (clause := _conflict(args)) is not None:
+        return None
+    if min_tokens is None:
+        min_tokens = DEFAULT_MIN_TOKENS
+    if min_tokens < 1:
+        raise ValueError(f"--oea-min-tokens is {min_tokens}. It must be at least 1.")
+    if (clause := _conflict(args, global_union)) is not None:
         raise ValueError(
             f"--oea-k0 does not work with {clause}. Leave one of the two out."
         )
-    top_k = _model_top_k(args)
-    if args.oea_k0 < 1 or (top_k is not None and args.oea_k0 > top_k):
+    top_k = _model_top_k(model_config())
+    if k0 < 1 or (top_k is not None and k0 > top_k):
         raise ValueError(
-            f"--oea-k0 is {args.oea_k0}. It must be from 1 to the number of experts "
+            f"--oea-k0 is {k0}. It must be from 1 to the number of experts "
             f"a token{'' if top_k is None else f', which is {top_k}'}."
         )
+    return Arguments(k0, min_tokens, global_union)
+
+
+def resolve_server_args(args: ServerArgs) -> None:
+    """Write OEA's arguments, resolved, into ServerArgs whose fields hold the outcome."""
+    resolved = resolve_arguments(args, args.get_model_config)
+    if resolved is not None:
+        for name, value in resolved._asdict().items():
+            setattr(args, name, value)
 
 
 # -------------------------------- counters ----------------------------------
