@@ -35,6 +35,7 @@ AREAS = {
         "verbs.adopt", "queue.fitting", "queue.adoption", "queue.foreign", "queue.letter", "queue.bases", "queue.merge",
         "queue.unfinished",
     ),
+    "Survey": ("verbs.survey", "queue.ranges", "queue.releases", "picture"),
     "Proofs": ("queue.proof", "queue.trial", "serving.evidence", "serving.flashinfer", "serving.rig"),
     "The machine": ("queue.git", "queue.home", "serving.nvcc"),
 }  # fmt: skip

@@ -22,6 +22,10 @@ from sm120_overlay.serving.rig import cards
         ({"attention_prefill": "cutlass_mla", "attention_decode": "cutlass_mla"}, ["not established"]),
         ({"moe_runner": "flashinfer_trtllm"}, ["MoE"]),
         ({"moe_runner": "flashinfer_mxfp4"}, ["MoE"]),
+        ({"moe_runner": "auto (flashinfer_trtllm)"}, ["MoE"]),
+        ({"moe_runner": "auto"}, []),
+        ({"attention_prefill": "dsa (trtllm)", "attention_decode": "dsa (trtllm)"}, ["by name"]),
+        ({"attention_prefill": "dsa (flashinfer_sparse_mla)"}, []),
         ({"moe_runner": "flashinfer_cutlass", "attention_prefill": "flashinfer"}, []),
         ({}, []),
     ],
@@ -43,3 +47,12 @@ def test_the_heads_of_a_rank_are_held_against_what_xqa_takes(sizes: dict[str, in
     facts = {"heads": 128, "dp": 1, "dp_attention": False, **sizes}
     (found,) = doubts({"attention_decode": "trtllm_mla"}, cards.SM12X[0], facts)
     assert found.endswith(f"here a rank has {heads}, and the first decode fails" if heads else "flashinfer#2750)")
+
+
+def test_what_later_wheels_are_built_for_is_said_of_them() -> None:
+    chosen, card = {"attention_decode": "dsa (flashmla_kv)"}, cards.SM12X[0]
+    assert "sgl-kernel/cmake" in doubts(chosen, card, {"flash_mla": None})[0]
+    assert "sgl-flash-mla 1.0.0" in doubts(chosen, card, {"flash_mla": "1.0.0"})[0]
+    for flashinfer, alone in (("0.6.3", True), ("0.6.14", False)):
+        (found,) = doubts({"attention_decode": "trtllm_mla"}, card, {"flashinfer": flashinfer})
+        assert ("an FP8 KV cache and" in found) is alone

@@ -59,6 +59,21 @@ def test_dp_attention_and_a_draft_reserve_more() -> None:
     assert planned(chunk=-1).reserve == plain + 12  # no chunks: as long as a prefill may be
 
 
+def test_later_releases_reserve_for_the_graphs_of_prefills_and_not_for_a_draft() -> None:
+    plain = planned().reserve
+    assert planned(prefill_graphs_mib=1536.0).reserve == plain + 1.5
+    assert planned(speculative="EAGLE", draft_reserved=False).reserve == plain
+
+
+def test_auto_wants_all_experts_on_a_rank_only_where_it_is_sgl_kernels_cutlass() -> None:
+    said = {one.ep: one.fails for one in splits({**FACTS, "runner": "auto", "auto_is_cutlass": False})}
+    assert not any("cutlass_moe_fp4" in fail for fails in said.values() for fail in fails)
+    later = {**FACTS, "runner": "auto", "auto_is_cutlass": False, "made_of_auto": "flashinfer_trtllm"}
+    assert all("not laid out for it" in " ".join(one.fails) for one in splits(later))
+    said = {one.ep: one.fails for one in splits({**FACTS, "runner": "auto"})}
+    assert ["cutlass_moe_fp4" in " ".join(said[ep]) for ep in (1, 8)] == [False, True]
+
+
 @given(
     loaded=st.integers(1, 90), taken=st.integers(0, 30), graph=st.integers(0, 512), running=st.integers(1, 4096),
     chunk=st.sampled_from([2048, 8192, 16384]),

@@ -16,6 +16,9 @@ import torch
 def is_cuda(): return torch.cuda.is_available()
 def is_sm120(): return is_cuda() and torch.cuda.get_device_capability()[0] == 12
 def is_stub(): raise StubDecided("stub", "a call")
+class Platform:
+    is_sm120 = property(lambda self: is_sm120())
+def get_platform(): return Platform()
 def get_device_sm(): return torch.cuda.get_device_capability()[0] * 10 if is_cuda() else None
 """
 DEFINES = """
@@ -26,6 +29,7 @@ _is_odd = is_stub() if is_cuda() else False
 _is_long = (is_cuda()
             and is_sm120())
 CONSTANT = is_cuda()
+_by_platform = _is_cuda and get_platform().is_sm120
 _differs = is_cuda()
 """
 IMPORTS = "_is_cuda, _use_fast, _differs, _counted = False, False, False, 3\n"
@@ -56,6 +60,7 @@ def test_flags_say_what_they_would_on_the_card_and_are_put_back(modules: dict[st
     with present(cards.RTX_5090), flags.on_card() as changed:
         defines, imports = of(modules["defines"]), of(modules["imports"])
         assert (defines["_is_cuda"], defines["_use_fast"], defines["_device_sm"]) == (True, True, 120)
+        assert defines["_by_platform"] is True
         assert (imports["_is_cuda"], imports["_use_fast"]) == (True, True)
         assert changed >= 5
     assert {name: of(module) for name, module in modules.items()} == before

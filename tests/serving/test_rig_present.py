@@ -43,7 +43,7 @@ def test_torch_describes_the_presented_card(card: cards.Card) -> None:
         assert torch.cuda.get_device_capability() == (properties.major, properties.minor) == card.capability
         assert torch.cuda.get_device_name(torch.device("cuda:1")) == properties.name == card.name
         assert properties.total_memory == torch.cuda.mem_get_info("cuda:2")[1] == card.memory_mib * 2**20
-        assert torch.version.cuda == "12.9"
+        assert torch.version.cuda == "13.0"
 
 
 def test_everything_is_as_before_afterwards_even_after_a_failure() -> None:
@@ -130,7 +130,7 @@ def test_a_module_that_loads_meanwhile_sees_no_card_and_the_card_is_back_after(
         assert probe() == (12, 0)
         late = importlib.import_module("loaded_late")
         assert (late.CUDA, late.AVAILABLE, late.PROBED) == (None, False, None)
-        assert (probe(), torch.version.cuda) == ((12, 0), "12.9")
+        assert (probe(), torch.version.cuda) == ((12, 0), "13.0")
         monkeypatch.delitem(sys.modules, "loaded_late")
     assert not phase.loading()
     assert not torch.cuda.is_available()

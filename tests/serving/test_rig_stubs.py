@@ -13,10 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from sm120_overlay.serving.rig import StubDecided, phase, stubs
-from sm120_overlay.serving.rig.packages import GpuPackage, LoadWatcher, Stubbed, StubFinder, missing
+from sm120_overlay.serving.rig.packages import GPU_PACKAGES, GpuPackage, LoadWatcher, Stubbed, StubFinder, missing
 
 USES: dict[str, Callable[[Any], Any]] = {
     "truth": bool,
@@ -199,3 +200,24 @@ def test_only_what_is_required_and_cannot_be_imported_is_fabricated() -> None:
     absent = {name for name in ("sgl_kernel", "flashinfer", "triton") if importlib.util.find_spec(name) is None}
     assert set(by_module) == absent
     assert by_module.get("sgl_kernel", "0.3.21") == "0.3.21"
+    assert by_module.get("triton", "3.5.1") == "3.5.1"
+
+
+@pytest.mark.parametrize(("torch", "triton"), [("2.11.0", "3.6.0"), ("2.14.1", "3.8.0"), ("0.1", None)])
+def test_what_comes_with_torch_has_the_version_that_this_torch_wants(torch: str, triton: str | None) -> None:
+    package = next(package for package in GPU_PACKAGES if package.module == "triton")
+    assert package.version({"torch": torch, "sglang-kernel": "0.4.5"}) == triton
+
+
+def test_the_kernels_are_one_module_under_the_name_that_a_tree_requires() -> None:
+    named = {package.distribution for package in GPU_PACKAGES if package.module == "sgl_kernel"}
+    assert named == {"sgl-kernel", "sglang-kernel"}
+    (stub,) = [stub for stub in missing({"sglang-kernel": "0.4.5"}) if stub.package.module == "sgl_kernel"]
+    assert (stub.package.distribution, stub.version) == ("sglang-kernel", "0.4.5")
+
+
+def test_a_pydantic_model_may_name_a_fabricated_class_and_a_value_of_it_is_refused(package: types.ModuleType) -> None:
+    model = pydantic.create_model("Model", tag=(package.Tag | None, None))
+    assert vars(model()) == {"tag": None}
+    with pytest.raises(StubDecided, match="validation by pydantic"):
+        model(tag={"a": 1})

@@ -40,13 +40,13 @@ def find_cause(history: Path | None, move: Move, slug: str, state: State) -> Cau
         found = first_break(alone, old.commit, move.old, slug, changes, states=(state,))
     if found is None or found.commit is None:
         return None
-    release = _first_release(repo, found.commit.id) or new.tag
+    release = first_release(repo, found.commit.id) or new.tag
     number = found.commit.number
     return Cause(found.commit, f"{old.upstream}#{number}, {release}" if number else "")
 
 
-def _first_release(repo: Repository, commit: str) -> str:
-    """The first release tag that has a commit, by version."""
+def first_release(repo: Repository, commit: str) -> str:
+    """The first release tag that has a commit, by version; "" where none has."""
     code, out, _ = attempt(repo, "tag", "--contains", commit, "--sort=version:refname", "--list", "v*")
     names = out.decode("utf-8", "replace").split() if code == 0 else []
     return next((name for name in names if re.fullmatch(r"v\d+(\.\d+)*(\.post\d+)?", name)), "")

@@ -21,6 +21,7 @@ from .series import Series
 NUMBER = re.compile(r"\(#(\d+)\)|^Merge pull request #(\d+) ")
 # What upstream's own branch is called in a clone or a mirror: the first that is there.
 MAIN = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main", "refs/heads/main", "refs/heads/master", "HEAD")
+RELEASE = re.compile(r"v?\d+(\.\d+)+(\.?post\d+)?")
 NO_FILE = "000000"  # the mode that git gives a file that is not there
 PROBES = (
     3  # revisions that are looked at in one round of processes: fewer merges than with more, fewer rounds than with 1
@@ -101,6 +102,8 @@ def find_commits(repo: Repository, revisions: Sequence[str]) -> tuple[Commit, ..
     Raises:
         Missing: the repository has no such commit.
     """
+    if not revisions:
+        return ()
     ids = object_ids(repo, [f"{revision}^{{commit}}" for revision in revisions])
     lost = next((name.removesuffix("^{commit}") for name, found in ids.items() if found is None), None)
     if lost is not None:
@@ -160,6 +163,19 @@ def _branched(repo: Repository, new: str, commits: Sequence[Commit]) -> int:
     """How many commits at the end are on a branch of their own."""
     main = main_of(repo) or new
     return min(int(run(repo, "rev-list", "--first-parent", "--count", f"{main}..{new}")), len(commits))
+
+
+def releases_along(repo: Repository, span: Span) -> dict[str, str]:
+    """Tag of each release whose branch left the way → the last commit that both have, in the order of the way."""
+    out = run(repo, "for-each-ref", "--format=%(refname:short) %(creatordate:short)", "refs/tags").decode(
+        "utf-8", "replace"
+    )
+    tags = [name for name, _, day in (row.partition(" ") for row in out.splitlines()) if day >= span.start.date]
+    left = ((name, attempt(repo, "merge-base", name, span.new.id)) for name in tags if RELEASE.fullmatch(name))
+    bases = {name: out.decode().strip() for name, (code, out, _) in left if code == 0}
+    order = {commit.id: number for number, commit in enumerate(span.commits)}
+    on_way = sorted((order[base], name) for name, base in bases.items() if base in order)
+    return {name: span.commits[number].id for number, name in on_way}
 
 
 def underneath(series: Series, slug: str) -> Series:
@@ -318,7 +334,7 @@ def first_at(
     if known[low].state in states:
         return 0, (known[low], known[low])
     while high - low > 1:
-        probes = sorted({low + (high - low) * part // (PROBES + 1) for part in range(1, PROBES + 1)} - {low})
+        probes = sorted({low + (high - low) * number // (PROBES + 1) for number in range(1, PROBES + 1)} - {low})
         told = dict(zip(probes, so(*probes), strict=True))
         high = min((probe for probe in probes if told[probe]), default=high)
         low = max((probe for probe in probes if probe < high and not told[probe]), default=low)

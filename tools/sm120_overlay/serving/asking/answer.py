@@ -1,7 +1,7 @@
 """One answer: the way of a server's start on one tree, step by step, until a step fails.
 
     flags      upstream's own command-line parser
-    arguments  ServerArgs, on the presented cards
+    arguments  ServerArgs and its resolution, on the presented cards
     check      ServerArgs.check_server_args
     ranks      the groups of ranks
     attention  FA3's assertion on the capability
@@ -27,32 +27,36 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from sm120_overlay.serving.asking import allreduce, build, choices, experts, known, parallel
+from sm120_overlay.serving.asking import allreduce, build, choices, experts, known, parallel, releases
 from sm120_overlay.serving.asking.question import Question
 from sm120_overlay.serving.asking.trial import Findings, Unknown, attempt
 from sm120_overlay.serving.rig import flags
 from sm120_overlay.serving.rig.cards import Card
 from sm120_overlay.serving.rig.errors import RigError
 from sm120_overlay.serving.rig.present import present
+from sm120_overlay.serving.rig.publish import publish
+from sm120_overlay.serving.rig.resolve import model_config as config_of
+from sm120_overlay.serving.rig.resolve import resolved
 from sm120_overlay.serving.rig.tree import Standing
 
 # Loaded before the first question: what every answer needs.
 MODULES = (
     "sglang.srt.server_args",
     "sglang.srt.configs.model_config",
-    "sglang.srt.layers.communicator",
     "sglang.srt.layers.moe.fused_moe_triton.layer",
     "sglang.srt.layers.quantization.modelopt_quant",
     "sglang.srt.layers.quantization.fp4_utils",
     "sglang.srt.model_loader.weight_utils",
     "sglang.srt.distributed.device_communicators.custom_all_reduce",
     "sglang.srt.model_executor.model_runner",
+    "sglang.srt.layers.communicator",
+    "sglang.srt.layers.layer_boundary.residual.add_norm",
 )
 FAILS_BEFORE = "none: it fails before"
 MOST_CARDS = 4096  # that are pretended: every one has an entry in upstream's lists of ranks
 BEHIND_RANKS = ("loader", "attention", "model", "weights", "kernel")
 # Said because of what is installed here, not because of what was asked.
-OF_THIS_MACHINE = ("Transformers version",)
+OF_THIS_MACHINE = ("Transformers version", "Failed to load generation config", "Cannot detect CUDA architecture")
 
 
 class _Said(logging.Handler):
@@ -138,26 +142,38 @@ def _parsed(standing: Standing, place: Path, question: Question) -> argparse.Nam
 
 def _cards(raw: argparse.Namespace) -> int:
     """How many cards the flags need; without DP attention every data-parallel replica has its own."""
-    replicas = 1 if raw.enable_dp_attention else raw.data_parallel_size
-    return max(1, int(raw.tensor_parallel_size) * int(raw.pipeline_parallel_size) * int(replicas))
+    sizes = {name: _size(raw, name) for name in ("tensor", "pipeline", "data")}
+    replicas = 1 if raw.enable_dp_attention else sizes["data"]
+    return max(1, sizes["tensor"] * sizes["pipeline"] * replicas)
+
+
+def _size(raw: argparse.Namespace, parallel: str) -> int:
+    """One of the parallel sizes among the parsed flags, which call it by its long or its short name."""
+    short = {"tensor": "tp_size", "pipeline": "pp_size", "data": "dp_size"}[parallel]
+    return int(getattr(raw, short, None) or getattr(raw, f"{parallel}_parallel_size"))
 
 
 def _resolved(found: Findings, raw: argparse.Namespace, card: Card) -> None:
     """From the flags to arguments, and on to the rest of the way."""
     kind = found.standing.module("sglang.srt.server_args").ServerArgs
-    args = attempt(found, "arguments", lambda: kind.from_cli_args(raw), strict=True)
-    if args is None:
+    record = attempt(found, "arguments", lambda: kind.from_cli_args(raw), strict=True)
+    args = None if record is None else attempt(found, "arguments", lambda: resolved(record), strict=True)
+    if record is None or args is None:
         return
     found.choices.update(choices.of_arguments(args))
-    found.arguments.update(choices.arguments(args))
-    found.facts["memory_mib"] = card.memory_mib
-    attempt(found, "check", args.check_server_args, strict=True)
-    model_config = args.get_model_config()
+    found.arguments.update(choices.arguments(args, record))
+    wanted = found.standing.requirements
+    found.facts.update(
+        memory_mib=card.memory_mib, flashinfer=wanted.get("flashinfer-python"), flash_mla=wanted.get("sgl-flash-mla")
+    )
+    attempt(found, "check", record.check_server_args, strict=True)
+    model_config = config_of(record)
+    publish(found.standing, record)
     kind = attempt(found, "model", lambda: build.model_class(found.standing, model_config.hf_config.architectures[0]))
     with flags.on_card(), contextlib.ExitStack() as stack:
         ranks = parallel.rank_0(found.standing, args, model_config)
         if attempt(found, "ranks", lambda: (stack.enter_context(ranks), True)):
-            _started(found, args, card, kind)
+            _started(found, args, record, card, kind)
         else:
             _unasked(found)
 
@@ -168,20 +184,20 @@ def _unasked(found: Findings) -> None:
         found.unknown += [Unknown(stage, "it comes after ranks") for stage in BEHIND_RANKS]
 
 
-def _started(found: Findings, args: Any, card: Card, kind: Any) -> None:
+def _started(found: Findings, args: Any, record: Any, card: Card, kind: Any) -> None:
     """A scheduler's start: globals, the loader's quantization, what is decided late, and the model."""
     standing = found.standing
-    standing.module("sglang.srt.server_args").set_global_server_args_for_scheduler(args)
-    standing.module("sglang.srt.layers.moe.utils").initialize_moe_config(args)
-    model_config = standing.module("sglang.srt.configs.model_config").ModelConfig.from_server_args(args)
+    releases.accepted(standing.module("sglang.srt.layers.moe.utils").initialize_moe_config, server_args=record)
+    model_config = standing.module("sglang.srt.configs.model_config").ModelConfig.from_server_args(record)
     failed = len(found.fails)
     quant_config = attempt(found, "loader", lambda: _quantization(standing, model_config))
     refused = len(found.fails) > failed
-    made = choices.runner(standing, args, model_config, quant_config)
+    made = choices.runner(standing, args, record, model_config, quant_config)
     choices.at_run_time(found, args, quant_config, made, card)
     choices.sizes(found, args, model_config, made)
     attempt(found, "attention", lambda: _attention(standing, found.choices, card))
     found.facts["nvfp4_experts"] = "fp4" in choices.quantized_to(model_config, quant_config)
+    found.facts["auto_is_cutlass"] = experts.auto_is_cutlass(standing)
     if not refused and kind is not None:
         attempt(found, "model", made.check_quantized_moe_compatibility)
         _model(found, kind, model_config, quant_config, card)
@@ -209,7 +225,7 @@ def _quantization(standing: Standing, model_config: Any) -> Any:
 
 def _model(found: Findings, kind: Any, model_config: Any, quant_config: Any, card: Card) -> None:
     """The model without memory, what it weighs, and one of its NVFP4 expert layers in earnest."""
-    model = attempt(found, "model", lambda: build.built(kind, model_config, quant_config, card))
+    model = attempt(found, "model", lambda: build.built(found.standing, kind, model_config, quant_config, card))
     if model is None:
         return
     found.facts["weights"] = build.weights(model)
@@ -217,8 +233,17 @@ def _model(found: Findings, kind: Any, model_config: Any, quant_config: Any, car
     found.facts["fused_shared_experts"] = layers[0][1].num_fused_shared_experts if layers else 0
     found.facts["nvfp4_experts"] = bool(layers) and experts.is_nvfp4(layers[0][1])
     found.facts["expert_layers"] = len(layers)
+    _runner(found, layers)
     if found.facts["nvfp4_experts"]:
         found.choices["moe_first_kernel"] = _experts(found, *layers[0])
+
+
+def _runner(found: Findings, layers: list[tuple[str, Any]]) -> None:
+    """The runner that the layers made of `auto`, where a release keeps it with them."""
+    chosen = getattr(layers[0][1].quant_method, "_moe_runner_backend", None) if layers else None
+    if chosen is not None and chosen.value != found.facts["runner"]:
+        found.choices["moe_runner"] = f"{found.facts['runner']} ({chosen.value})"
+        found.facts["made_of_auto"] = chosen.value
 
 
 def _experts(found: Findings, name: str, layer: Any) -> str:
@@ -237,5 +262,5 @@ def _experts(found: Findings, name: str, layer: Any) -> str:
 def _behind(found: Findings, name: str, layer: Any) -> None:
     """The kernel's own entry assertion, where sgl-kernel's CUTLASS would run the layer: it lies behind the failure."""
     backend = found.standing.module("sglang.srt.layers.moe.utils").get_moe_runner_backend()
-    if backend.is_auto():
+    if backend.is_auto() and found.facts["auto_is_cutlass"]:
         attempt(found, "kernel", lambda: experts.kernel_entry(found.standing, experts.small(name, layer)))

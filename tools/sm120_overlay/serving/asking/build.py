@@ -19,7 +19,7 @@ from sm120_overlay.serving.rig.errors import RigError
 from sm120_overlay.serving.rig.tree import Standing
 
 MODELS = "sglang/srt/models"
-INDEXER = "sglang.srt.layers.attention.nsa.nsa_indexer"
+INDEXERS = tuple(f"sglang.srt.layers.attention.{name}.{name}_indexer" for name in ("nsa", "dsa"))
 
 
 def model_class(standing: Standing, architecture: str) -> Any:
@@ -44,9 +44,12 @@ def _without_memory(card: Card, dtype: Any) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(on_cpu())
         stack.enter_context(mock.patch.object(torch.cuda, "Stream", lambda *_, **__: None))
-        if INDEXER in sys.modules:
-            known = SimpleNamespace(get_num_sms=lambda: card.sm_count)
-            stack.enter_context(mock.patch.object(sys.modules[INDEXER], "deep_gemm", known, create=True))
+        known = SimpleNamespace(get_num_sms=lambda: card.sm_count)
+        for indexer in sys.modules.keys() & set(INDEXERS):
+            stack.enter_context(mock.patch.object(sys.modules[indexer], "deep_gemm", known, create=True))
+        if "deep_gemm" not in sys.modules:  # 0.5.23 imports it while it builds
+            sys.modules["deep_gemm"] = known  # type: ignore[assignment]
+            stack.callback(sys.modules.pop, "deep_gemm")
         torch.set_default_dtype(dtype)
         stack.callback(torch.set_default_dtype, before)
         stack.enter_context(torch.device("meta"))
@@ -62,10 +65,15 @@ def on_cpu() -> Iterator[None]:
         yield
 
 
-def built(kind: Any, model_config: Any, quant_config: Any, card: Card) -> Any:
-    """The model, every parameter on the meta device."""
-    with _without_memory(card, model_config.dtype):
-        return kind(config=model_config.hf_config, quant_config=quant_config)
+def built(standing: Standing, kind: Any, model_config: Any, quant_config: Any, card: Card) -> Any:
+    """The model as the weight loader initialises it, every parameter on the meta device; `kind` is its class."""
+    loader = standing.module("sglang.srt.model_loader.loader")
+    load = standing.module("sglang.srt.configs.load_config").LoadConfig()
+    with (
+        mock.patch.object(loader, "get_model_architecture", lambda _: (kind, kind.__name__)),
+        _without_memory(card, model_config.dtype),
+    ):
+        return loader._initialize_model(model_config, load, quant_config)
 
 
 def layers_of_experts(model: Any) -> list[tuple[str, Any]]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import traceback
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from sm120_overlay.serving.asking.build import on_cpu
+from sm120_overlay.serving.asking.trial import Ends
 from sm120_overlay.serving.rig.errors import StubDecided, raised
 from sm120_overlay.serving.rig.tree import Standing
 
@@ -22,9 +24,30 @@ HIDDEN = 128  # plus what the model's own leaves modulo 64: upstream pads block 
 TOKENS = 2
 
 
+class ActivationType(IntEnum):
+    """FlashInfer's own (flashinfer/tllm_enums.py, 0.7.2), as far as 0.6.14 has the same numbers, and Situ."""
+
+    Gelu = 0
+    Relu = 1
+    Silu = 2
+    Swiglu = 3
+    Geglu = 4
+    SwigluBias = 5
+    Relu2 = 6
+    Identity = 9
+    Situ = 10
+
+
 def is_nvfp4(layer: Any) -> bool:
     """Whether the layer holds ModelOpt's NVFP4 experts."""
     return hasattr(layer, "w13_blockscale_swizzled")
+
+
+def auto_is_cutlass(standing: Standing) -> bool:
+    """Whether this release runs NVFP4 experts by sgl-kernel's CUTLASS where no runner is named."""
+    method = standing.module("sglang.srt.layers.quantization.modelopt_quant").ModelOptNvFp4FusedMoEMethod
+    code = method.apply.__code__
+    return "cutlass_moe_fp4" in code.co_names + code.co_varnames
 
 
 def small(name: str, layer: Any) -> Any:
@@ -62,9 +85,17 @@ def first_kernel(standing: Standing, layer: Any) -> str:
     weights, ids = torch.ones(TOKENS, top), torch.zeros(TOKENS, top, dtype=torch.int32)
     tokens = torch.zeros(TOKENS, layer.hidden_size, dtype=torch.bfloat16)
     routed = SimpleNamespace(topk_weights=weights, topk_ids=ids, format=None)
+    core = standing.module("flashinfer.fused_moe.core")
     # With DP attention it depends on the step's padding, and only where the output's memory comes from.
-    with on_cpu(), mock.patch.object(quant, "is_allocation_symmetric", lambda: False, create=True):
-        return _until_kernel(lambda: layer.quant_method.apply(layer, dispatch(tokens, None, routed)))
+    with (
+        on_cpu(),
+        mock.patch.object(quant, "is_allocation_symmetric", lambda: False, create=True),
+        mock.patch.dict(vars(core), ActivationType=ActivationType),
+    ):
+        try:
+            return _until_kernel(lambda: layer.quant_method.apply(layer, dispatch(tokens, None, routed)))
+        except AttributeError as error:
+            raise _missing(error, standing, layer) from None
 
 
 def _until_kernel(step: Callable[[], Any]) -> str:
@@ -83,6 +114,16 @@ def _until_kernel(step: Callable[[], Any]) -> str:
             raise
         return f"sgl_kernel.{error.name}"
     return "none"
+
+
+def _missing(error: AttributeError, standing: Standing, layer: Any) -> Exception:
+    """The end of the server, where a kernel needs of the layer what the processing of its weights did not make."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if standing.tree in Path(frame.filename).parents]
+    if not ours or not str(error).startswith(f"'{type(layer).__name__}' object has no attribute"):
+        return error
+    where = f"{Path(ours[-1].filename).relative_to(standing.tree)}:{ours[-1].lineno}"
+    return Ends(str(error), where, AttributeError)
 
 
 def _imported_from_kernels(error: NameError) -> bool:

@@ -104,6 +104,7 @@ def _tree(ground: Any, tree: Path, link: socket.socket) -> None:
     """A tree's process: stand, say so, and answer each question in a fork."""
     import torch
 
+    from sm120_overlay.serving.asking import releases
     from sm120_overlay.serving.asking.answer import MODULES, answer
     from sm120_overlay.serving.rig.tree import stand
 
@@ -111,7 +112,7 @@ def _tree(ground: Any, tree: Path, link: socket.socket) -> None:
     torch.set_num_threads(1)
     try:
         standing = stand(ground, tree)
-        for name in MODULES:
+        for name in filter(releases.there, MODULES):
             standing.module(name)
     except Exception as error:
         say(link, {"error": f"{type(error).__name__}: {error}"})

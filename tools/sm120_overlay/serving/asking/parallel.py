@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from sm120_overlay.serving.asking import releases
 from sm120_overlay.serving.asking.trial import Ends
 from sm120_overlay.serving.rig.tree import Standing
 
@@ -43,12 +43,6 @@ def _of_rank_0(group_ranks: list[list[int]], *_: Any, **__: Any) -> Group:
     return Group(ours)
 
 
-def _accepted(function: Callable[..., Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """The arguments that this release's function knows."""
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in wanted.items() if name in known}
-
-
 @contextmanager
 def rank_0(standing: Standing, args: Any, model_config: Any) -> Iterator[None]:
     """Within the block this process is rank 0 of the server that `args` describe, as far as sizes and ranks go.
@@ -59,11 +53,12 @@ def rank_0(standing: Standing, args: Any, model_config: Any) -> Iterator[None]:
 
     state = standing.module("sglang.srt.distributed.parallel_state")
     world = args.tp_size * args.pp_size
+    width, shared = releases.replicas(args)
     sizes = {
         "tensor_model_parallel_size": args.tp_size,
         "pipeline_model_parallel_size": args.pp_size,
         "expert_model_parallel_size": args.ep_size,
-        "attention_data_parallel_size": args.dp_size if args.enable_dp_attention else 1,
+        "attention_data_parallel_size": width if shared else 1,
         "attention_context_model_parallel_size": getattr(args, "attn_cp_size", 1),
         "moe_data_model_parallel_size": getattr(args, "moe_dp_size", 1),
         "backend": "none",
@@ -73,13 +68,20 @@ def rank_0(standing: Standing, args: Any, model_config: Any) -> Iterator[None]:
         for name in groups:
             stack.enter_context(mock.patch.object(state, name, None))
         stack.enter_context(mock.patch.object(state, "_WORLD", Group(list(range(world)))))
+        releases.keep_world(standing, state._WORLD)
         stack.enter_context(mock.patch.object(torch.distributed, "is_initialized", lambda: True))
         stack.enter_context(mock.patch.object(torch.distributed, "get_world_size", lambda *_: world))
         stack.enter_context(mock.patch.object(torch.distributed, "get_rank", lambda *_: 0))
         with mock.patch.object(state, "init_model_parallel_group", _of_rank_0):
-            state.initialize_model_parallel(**_accepted(state.initialize_model_parallel, sizes))
-        standing.module("sglang.srt.layers.dp_attention").initialize_dp_attention(args, model_config)
+            releases.accepted(state.initialize_model_parallel, **sizes)
+        attention = standing.module("sglang.srt.layers.dp_attention")
+        releases.accepted(attention.initialize_dp_attention, server_args=args, model_config=model_config)
+        if hasattr(attention, "init_dp_gathered_buffer"):
+            attention.init_dp_gathered_buffer(model_config)
         yield
 
 
-_GROUPS = frozenset({"_TP", "_PP", "_ATTN_TP", "_ATTN_CP", "_MOE_DP", "_MOE_EP", "_MOE_TP", "_PDMUX_PREFILL_TP_GROUP"})
+_GROUPS = frozenset({
+    "_TP", "_PP", "_ATTN_TP", "_ATTN_CP", "_MOE_DP", "_MOE_EP", "_MOE_TP", "_PDMUX_PREFILL_TP_GROUP", "_DCP",
+    "_SHARED_EXPERTS_TP", "_SELF_PP",
+})  # fmt: skip

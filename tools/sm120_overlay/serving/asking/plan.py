@@ -42,7 +42,7 @@ def splits(facts: Mapping[str, Any]) -> list[Split]:
 
 def _split(facts: Mapping[str, Any], ep: int, moe_tp: int) -> Split:
     experts, rows = facts["experts"] / ep, facts["intermediate"] / moe_tp
-    runner, nvfp4 = facts["runner"], facts.get("nvfp4_experts")
+    runner, nvfp4, made = facts["runner"], facts.get("nvfp4_experts"), facts.get("made_of_auto")
     tp = facts["tp"] // facts["moe_dp"]
     rules = {
         f"EP {ep} does not divide TP {tp}": tp % ep,
@@ -54,7 +54,11 @@ def _split(facts: Mapping[str, Any], ep: int, moe_tp: int) -> Split:
         "flashinfer_cutlass takes EP 1 or TP": runner == "flashinfer_cutlass" and ep not in (1, facts["tp"]),
         "auto is sgl-kernel's cutlass_moe_fp4, which wants all experts on a rank": nvfp4
         and runner == "auto"
+        and facts.get("auto_is_cutlass", True)
         and ep > 1,
+        f"auto makes {made} of these weights, which are not laid out for it": nvfp4
+        and runner == "auto"
+        and made == "flashinfer_trtllm",
     }
     return Split(ep, experts, rows, tuple(rule for rule, broken in rules.items() if broken))
 
@@ -122,11 +126,14 @@ def _requests(tokens: int, context: int) -> int:
 
 
 def _fixed(facts: Mapping[str, Any]) -> float:
-    """Upstream's estimate less what grows with the CUDA graphs: a constant, the prefill chunk, the ranks, a draft."""
+    """Upstream's estimate less what grows with the CUDA graphs of the decode."""
     chunk = facts["chunk"] * (facts["dp"] if facts["dp_attention"] else 1)
     mib = 512 + 1.5 * max(chunk if chunk > 0 else facts["max_prefill"], 2048) + facts["tp"] * facts["pp"] / 8 * 1024
+    mib += facts.get("prefill_graphs_mib", 0.0)
     drafts = {None: 0.0, "NGRAM": 0.0, "STANDALONE": 6.0 * 1024}
-    return float(mib + drafts.get(facts.get("speculative"), 2.0 * 1024)) / MIB_IN_GIB
+    if facts.get("draft_reserved", True):
+        mib += drafts.get(facts.get("speculative"), 2.0 * 1024)
+    return float(mib) / MIB_IN_GIB
 
 
 def _of_graph(facts: Mapping[str, Any], graph: int) -> float:

@@ -25,9 +25,9 @@ _OF_THIS_MACHINE = re.compile(r"not implemented for|CUDA|meta tensor|no NVIDIA|M
 class Ends(Exception):
     """Where upstream would end, known without running into it: its sentence, and the file of upstream's that ends."""
 
-    def __init__(self, sentence: str, where: str) -> None:
+    def __init__(self, sentence: str, where: str, kind: type[Exception] = AssertionError) -> None:
         super().__init__(sentence)
-        self.where = where
+        self.where, self.kind = where, kind
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def attempt(found: Findings, stage: str, step: Callable[[], T], *, strict: bool 
     try:
         value = step()
     except Ends as end:
-        found.fails.append(Fail(stage, "AssertionError", str(end), end.where))
+        found.fails.append(Fail(stage, end.kind.__name__, str(end), end.where))
         return None
     except Exception as error:
         if len(raised) == before and _is_no(found.standing, error, strict):
