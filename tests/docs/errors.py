@@ -35,6 +35,10 @@ AREAS = {
         "verbs.adopt", "queue.fitting", "queue.adoption", "queue.foreign", "queue.letter", "queue.bases", "queue.merge",
         "queue.unfinished",
     ),
+    "Moving a series": (
+        "queue.carry", "queue.merging", "queue.moving", "queue.handoff", "queue.origin", "queue.rebasing",
+        "queue.pinning", "queue.landing", "queue.causes", "verbs.rebase", "verbs._at",
+    ),
     "Survey": ("verbs.survey", "queue.ranges", "queue.releases", "picture"),
     "Proofs": ("queue.proof", "queue.trial", "serving.evidence", "serving.flashinfer", "serving.rig"),
     "The machine": ("queue.git", "queue.home", "serving.nvcc"),

@@ -22,6 +22,7 @@ VERBS = {
     "adopt": "make patches of what people have: a diff, a mail, a commit or a range",
     "export": "turn the commits of a series' branch back into patch files",
     "rebase": "move a series to another pin",
+    "survey": "say which change of upstream's breaks or absorbs each patch",
     "lint": "check what every patch must be",
 }
 

@@ -39,11 +39,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class Prospect:
-    """One patch on the way: its turns (the first is the old end), and the steps forward that change its files."""
+    """One patch on the way: its turns (the first is the old end), and the steps forward that change its files.
+
+    `last` is how it is at the new end itself.
+    """
 
     slug: str
     turns: tuple[Turn, ...]
     touching: tuple[Step, ...]
+    last: Carried
 
     @property
     def now(self) -> Turn:
@@ -77,7 +81,7 @@ def survey(
     """
     rows = _carried(commons, series, [step.ground for step in steps], watch, jobs)
     return tuple(
-        Prospect(patch.slug, _turns(steps, [row[number] for row in rows]), _touching(patch, steps))
+        Prospect(patch.slug, _turns(steps, [row[number] for row in rows]), _touching(patch, steps), rows[-1][number])
         for number, patch in enumerate(series.patches)
     )
 
@@ -112,9 +116,9 @@ def _turns(steps: Sequence[Step], carried: Sequence[Carried]) -> tuple[Turn, ...
 
 
 def _touching(patch: Patch, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The steps forward that change a file of the patch."""
+    """The steps forward that change a file of the patch, or its place."""
     paths = [edit.path for edit in patch.edits]
-    seen = [[step.ground.files.get(path) for path in paths] for step in steps]
+    seen = [[(step.ground.files.get(path), step.ground.place(path)) for path in paths] for step in steps]
     pairs = zip(pairwise(seen), steps[1:], strict=True)
     return tuple(step for (old, new), step in pairs if old != new and not step.undone)
 
@@ -129,11 +133,8 @@ def first_end(repo: Repository, series: Series, slug: str, steps: Sequence[Step]
     """
     grounds = [step.ground for step in steps]
     found = first_at(repo, series, slug, grounds, ENDS)
-    at, pair = found or (len(steps) - 1, ())
-    if not pair:
-        part = underneath(series, slug)
-        first, last = carry(repo, part, [grounds[0], grounds[-1]])
-        pair = (first[-1], last[-1])
+    first, last = (row[-1] for row in carry(repo, underneath(series, slug), [grounds[0], grounds[-1]]))
+    at, pair = found or (len(steps) - 1, (first, last))
     turns = (Turn(steps[max(at - 1, 0)], pair[0]), Turn(steps[at], pair[1]))
     patch = series.patches[series.slugs.index(slug)]
-    return Prospect(slug, turns if at else turns[1:], _touching(patch, steps))
+    return Prospect(slug, turns if at else turns[1:], _touching(patch, steps), last)

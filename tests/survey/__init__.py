@@ -1,0 +1,1 @@
+"""Tests of the survey: what upstream's changes do to every patch."""
