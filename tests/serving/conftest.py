@@ -1,4 +1,4 @@
-"""Real trees of the default line, and processes that stand on them: started once for all tests that ask them."""
+"""Real trees of one line, and processes that stand on them: started once for all tests that ask them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from sm120_overlay.serving import asking
 from sm120_overlay.serving.asking.question import checkpoint_files
 
 Ask = Callable[..., dict[str, Any]]
+LINE = "v0.5.9"  # whose answers the tests know; test_asking_lines.py asks the others
 
 
 @pytest.fixture(scope="session")
 def trees() -> tuple[Path, Path]:
-    """SGLang of the default line: as pinned, and with the whole series."""
+    """SGLang of the line: as pinned, and with the whole series."""
     home = find_home()
-    series = load_series(home, load_lines(home.pins).line(None).pin("sglang"))
+    series = load_series(home, load_lines(home.pins).line(LINE).pin("sglang"))
     wheel = fetch_wheel(series.pin, report.say)
     return proof_tree(replace(series, patches=()), wheel), proof_tree(series, wheel)
 

@@ -1,4 +1,4 @@
-"""What the real SGLang of the lines besides the default one answers as pinned: the same questions, and their own."""
+"""What the real SGLang of the later lines answers as pinned: the same questions as of the first, and their own."""
 
 from __future__ import annotations
 
@@ -19,29 +19,58 @@ from sm120_overlay.serving.asking.choices import ROWS, UNKNOWN
 from sm120_overlay.serving.asking.plan import plan
 from sm120_overlay.serving.asking.question import checkpoint_files
 
+from .conftest import LINE
+
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 Ask = Callable[..., dict[str, Any]]
 LINES = load_lines(find_home().pins)
-OTHERS = [line.name for line in LINES.lines if line.name != LINES.default]
+OTHERS = [line.name for line in LINES.lines if line.name != LINE]
 NVFP4 = ("--quantization", "modelopt_fp4")
 TP8 = ("--tp-size", "8")
 
 
-@pytest.fixture(scope="module", params=OTHERS)
-def pinned(request: pytest.FixtureRequest) -> Iterator[Ask]:
-    """Asks the bare pin of a line: `pinned(MODEL, FLAG, …, card=CARD)`."""
-    series = load_series(find_home(), LINES.line(request.param).pin("sglang"))
-    tree = proof_tree(replace(series, patches=()), fetch_wheel(series.pin, report.say))
+def _asker(warm: Any) -> Ask:
     known: dict[str, dict[str, Any]] = {}
-    with asking.start(tree) as host, host.stand(tree) as warm:
 
-        def ask(model: str, *flags: str, card: str = "rtx-pro-6000") -> dict[str, Any]:
-            question = asking.Question(card, checkpoint_files(model), flags)
-            if question.digest not in known:
-                known[question.digest] = warm.ask(question)
-            return known[question.digest]
+    def ask(model: str, *flags: str, card: str = "rtx-pro-6000") -> dict[str, Any]:
+        question = asking.Question(card, checkpoint_files(model), flags)
+        if question.digest not in known:
+            known[question.digest] = warm.ask(question)
+        return known[question.digest]
 
-        yield ask
+    return ask
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[Ask, Ask]]:
+    """Asks a line's bare pin, and the pin with the line's series: `(MODEL, FLAG, …, card=CARD)`."""
+    series = load_series(find_home(), LINES.line(request.param).pin("sglang"))
+    wheel = fetch_wheel(series.pin, report.say)
+    bare, whole = proof_tree(replace(series, patches=()), wheel), proof_tree(series, wheel)
+    with asking.start(bare) as host, host.stand(bare) as pinned, host.stand(whole) as ours:
+        yield _asker(pinned), _asker(ours)
+
+
+@pytest.fixture(scope="module")
+def pinned(both: tuple[Ask, Ask]) -> Ask:
+    """Asks the bare pin."""
+    return both[0]
+
+
+def test_glm_5_does_not_start_as_pinned_and_does_with_the_series(both: tuple[Ask, Ask]) -> None:
+    for flags in (TP8, (*TP8, "--ep-size", "8")):
+        before, after = (ask("glm-5-nvfp4", *flags) for ask in both)
+        assert before["fails"]
+        assert (after["fails"], after["unknown"], plan(after["facts"])["crashes"]) == ([], [], [])
+        assert after["choices"]["moe_runner"] == "flashinfer_cutlass"
+        assert after["choices"]["moe_first_kernel"] == "flashinfer.fused_moe.cutlass_fused_moe"
+
+
+@pytest.mark.parametrize("card", ["h200", "b200"])
+def test_on_other_cards_the_series_chooses_as_the_pin(both: tuple[Ask, Ask], card: str) -> None:
+    before, after = (ask("qwen3-235b-a22b", *TP8, card=card) for ask in both)
+    assert before["choices"] == after["choices"]
+    assert before["fails"] == after["fails"] == []
 
 
 def test_nothing_is_left_unasked_and_every_row_is_answered(pinned: Ask) -> None:

@@ -1,4 +1,4 @@
-"""What the real SGLang of the default line answers, on cards that this machine has not."""
+"""What the real SGLang of v0.5.9 answers, on cards that this machine has not."""
 
 from __future__ import annotations
 

@@ -22,8 +22,10 @@ from sm120_overlay.serving.asking.question import checkpoint_files
 from sm120_overlay.serving.rig.errors import RigError
 from sm120_overlay.verbs import _explained, resolve
 
+from .conftest import LINE
+
 Ask = Callable[..., dict[str, Any]]
-CALL = ("resolve", "--model", "glm-5-nvfp4", "--tp", "8")
+CALL = ("resolve", "--line", LINE, "--model", "glm-5-nvfp4", "--tp", "8")
 FAIL = {"stage": "loader", "kind": "ValueError", "sentence": "Not this one.", "where": "sglang/x.py:7"}
 FACTS = {
     "memory_mib": 102_400, "tp": 8, "ep": 8, "dp": 1, "pp": 1, "moe_dp": 1, "dp_attention": False, "fraction": 0.8,
@@ -128,7 +130,7 @@ def test_the_json_has_what_the_contract_says(answered: Callable[..., Any], capsy
     code, said = as_json(capsys, "--gpu", "b200", "--", "--page-size", "64")
     assert code == 0
     head = {key: said[key] for key in ("schema", "verb", "line", "ok", "targets")}
-    assert head == {"schema": 1, "verb": "resolve", "line": "v0.5.9", "ok": True, "targets": []}
+    assert head == {"schema": 1, "verb": "resolve", "line": LINE, "ok": True, "targets": []}
     flags = ["--tp-size", "8", "--page-size", "64"]
     assert said["question"] == {"model": "glm-5-nvfp4", "gpu": "b200", "flags": flags}
     assert said["rows"] == [
@@ -157,7 +159,7 @@ def test_other_arguments_that_differ_are_named_with_their_patch(
 
 def whole() -> Series:
     home = find_home()
-    return load_series(home, load_lines(home.pins).line(None).pin("sglang"))
+    return load_series(home, load_lines(home.pins).line(LINE).pin("sglang"))
 
 
 def test_explain_names_the_patch_behind_each_difference(
