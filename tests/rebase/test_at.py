@@ -116,3 +116,10 @@ def test_a_call_that_cannot_be_meant_is_refused(
     at = [] if "--at" in arguments else ["--at", "HEAD"]
     assert main(["apply", *checkout, *at, *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_commit_of_the_series_itself_is_no_ground_for_it(near: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["apply", str(near), "--at", "HEAD"]) == 0
+    capsys.readouterr()
+    assert main(["apply", str(near), "--at", "HEAD"]) == 2
+    assert "is a commit of the series itself" in capsys.readouterr().err

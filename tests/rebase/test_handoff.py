@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,65 @@ def test_a_branch_on_another_commit_is_not_taken(toy: Toy, capsys: pytest.Captur
     clone = toy.root / "author-toy"
     said = refused(capsys, "--onto", "2.0", "--source", str(toy.upstream()), "--take", str(clone), code=1)
     assert "expected commits on" in said
+
+
+def test_a_commit_with_gits_own_list_of_conflicts_keeps_its_trailers(conflict: Toy) -> None:
+    staged(conflict)
+    git(worktree(conflict), "commit", "-q", "--no-edit")
+    assert "# Conflicts:" in git(worktree(conflict), "log", "-1", "--format=%B")
+    assert rebase("--continue", "--unproved") == 0
+    assert "Conflicts" not in new_series(conflict).patches[0].message
+
+
+def test_a_resolution_that_lost_its_name_is_not_taken(conflict: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(conflict)
+    git(worktree(conflict), "commit", "-q", "-m", "toy: something else")
+    assert "expected `Slug: right-answer`" in refused(capsys, "--continue", "--unproved")
+
+
+def test_a_new_file_that_was_not_added_is_not_left_behind(conflict: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(conflict)
+    (worktree(conflict) / "python/toy/new.py").write_text("NEW = 1\n")
+    assert "not added: python/toy/new.py" in refused(capsys, "--continue", "--unproved")
+    assert (worktree(conflict) / "python/toy/new.py").is_file()
+
+
+def test_a_skip_of_a_later_patch_holds_when_the_one_before_it_is_decided(conflict: Toy) -> None:
+    assert rebase("--slug", "bring-hook", "--skip", "n/a: the hook has no place in this release") == 3
+    staged(conflict)
+    assert rebase("--continue", "--unproved") == 0
+    assert new_series(conflict).slugs == ("right-answer",)
+    pin = load_lines(conflict.home.pins).line("v2.0").pin("toy")
+    assert [one.slug for one in pin.absent] == ["bring-hook"]
+
+
+def test_a_worktree_whose_repository_is_gone_is_named(conflict: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(worktree(conflict).parent / "repo.git")
+    said = refused(capsys, "--onto", "2.0", "--source", "pypi", code=1)
+    assert "its repository" in said
+    assert "is gone" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--onto", "2.0", "--line", "../../evil"], "expected a name such as"),
+        (["--onto", "2.0", "--line", "v1"], "it is toy 1.0, not 2.0"),
+    ],
+)
+def test_a_line_that_cannot_be_meant_is_refused(
+    toy: Toy, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    release(toy, "2.0", core(("# line 10\n", "# line ten\n")))
+    before = project(toy)
+    assert said in refused(capsys, *arguments, "--source", "pypi", code=2)
+    assert project(toy) == before
+
+
+def test_a_line_is_not_replaced_by_a_move_from_another(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    """Patches that only it carries would go without a word."""
+    for version in ("2.0", "3.0"):
+        release(toy, version, {f"python/toy/x{version[0]}.py": "X = 1\n"})
+        assert rebase("--onto", version, "--source", "pypi", "--unproved", "--from", "v1") == 0
+    said = refused(capsys, "--onto", "v3.0", "--from", "v2.0", "--source", "pypi", code=1)
+    assert "came from v1, and the move is from v2.0" in said

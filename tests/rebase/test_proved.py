@@ -107,3 +107,36 @@ def test_a_series_that_lint_does_not_take_is_not_written(proved: Toy, capsys: py
     assert "its test tests/patches/test_bring_hook.py does not exist" in capsys.readouterr().out
     write(proved.home.root, {"tests/patches/test_bring_hook.py": HAS_HOOK})
     assert rebase("--continue", "--unproved") == 0
+
+
+def offered(toy: Toy) -> None:
+    """A series that waits in the worktree, since one test is wrong."""
+    write(toy.home.root, {"tests/patches/test_bring_hook.py": "def test_hook(tree):\n    assert False\n"})
+    release(toy, "2.0", core(("# line 10\n", "# line ten\n")))
+    assert rebase("--onto", "2.0", "--source", "pypi") == 1
+    write(toy.home.root, {"tests/patches/test_bring_hook.py": HAS_HOOK})
+
+
+def test_a_patch_that_was_lost_in_the_worktree_is_asked_for(proved: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    offered(proved)
+    git(worktree(proved), "checkout", "-q", "HEAD~1")
+    assert rebase("--continue", "--unproved") == 3
+    assert "has no commit of bring-hook" in capsys.readouterr().err
+    assert not proved.home.patches("v2.0", "toy").exists()
+
+
+def test_files_of_the_users_in_the_worktree_outlive_the_end(proved: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    offered(proved)
+    write(worktree(proved), {"NOTES.md": "mine\n"})
+    assert rebase("--continue", "--unproved") == 1
+    assert "NOTES.md" in capsys.readouterr().err
+    assert (worktree(proved) / "NOTES.md").read_text() == "mine\n"
+
+
+def test_a_skip_does_not_throw_away_what_was_amended(proved: Toy, capsys: pytest.CaptureFixture[str]) -> None:
+    offered(proved)
+    tree = worktree(proved)
+    git(tree, "commit", "-q", "--amend", "-m", git(tree, "log", "-1", "--format=%B").replace("do bring", "do amended"))
+    assert rebase("--slug", "right-answer", "--skip", "absorbed: toy#201, v2.0") == 3
+    assert "commits that you amended" in capsys.readouterr().err
+    assert "do amended" in git(tree, "log", "-1", "--format=%s")

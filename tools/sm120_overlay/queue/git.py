@@ -35,6 +35,7 @@ SETTINGS = {
     "core.safecrlf": "false",
     "diff.mnemonicPrefix": "false",
     "diff.noprefix": "false",
+    "diff.orderFile": os.devnull,
     "diff.renames": "false",
     "diff.suppressBlankEmpty": "false",
     "fastimport.unpackLimit": "0",
@@ -63,7 +64,7 @@ ENVIRONMENT = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
-# The same for git < 2.45, which does not know that variable: nothing but a fetch by name may reach any remote.
+# The same for git < 2.45, which does not know that variable: nothing but a fetch or push by name may reach any remote.
 ALONE = {"GIT_ALLOW_PROTOCOL": ""}
 
 
@@ -148,7 +149,7 @@ def attempt(
     git = _library()
     settings = [part for key, value in SETTINGS.items() for part in ("-c", f"{key}={value}")]
     surroundings = ENVIRONMENT | {"GIT_CEILING_DIRECTORIES": str(repo.path.parent)} | (env or {})
-    if "fetch" not in arguments:
+    if not {"fetch", "push"}.intersection(arguments):
         surroundings |= ALONE
     command = [git.GIT_PYTHON_GIT_EXECUTABLE or "git", *settings, *arguments]
     with _as_file(stdin) as stream:

@@ -14,6 +14,7 @@ from shlex import quote
 
 from ..errors import OverlayError, Refused
 from .git import Repository, attempt, borrow_objects, diff_trees, is_repository, read_objects, run
+from .mail import slug_in
 from .moving import Decided, Moved, message_of
 
 MARKERS = (b"<<<<<<< ", b"||||||| ", b">>>>>>> ")
@@ -68,6 +69,12 @@ def open_workshop(folder: Path, commons: tuple[Path, ...]) -> Workshop:
     shop = Workshop(folder.resolve())
     shop.repo.path.mkdir(parents=True, exist_ok=True)
     if not is_repository(shop.repo.path):
+        if (shop.tree.path / ".git").exists():
+            # why: git would say of every step there that it is no repository
+            raise Refused(
+                f"{shop.tree.path}: its repository, {shop.repo.path}, is gone.",
+                "Save what you want to keep of the folder, remove it, then run again.",
+            )
         run(shop.repo, "init", "--quiet", "--bare", "--template=", ".")
     for key, value in KEPT.items():
         run(shop.repo, "config", key, value)
@@ -114,6 +121,8 @@ def check_out(shop: Workshop, branch: str, commit: str) -> None:
         run(shop.repo, "worktree", "prune")
         run(shop.repo, "worktree", "add", "--quiet", "--force", "-B", branch, str(shop.tree.path), commit)
         return
+    for name in ("index.lock", "HEAD.lock"):  # of a git that was killed together with us
+        (shop.repo.path / "worktrees" / shop.tree.path.name / name).unlink(missing_ok=True)
     attempt(shop.tree, "cherry-pick", "--quit")
     run(shop.tree, "checkout", "--quiet", "--force", "-B", branch, commit)
 
@@ -126,7 +135,8 @@ def hand_off(shop: Workshop, moved: Moved, branch: str) -> bool:
     code, _, _ = attempt(shop.tree, *settings, "cherry-pick", moved.made_on[moved.stopped.slug], env=_WHO)
     _mark_file(shop).write_text(_wanted(moved))
     left = run(shop.tree, "ls-files", "--unmerged").strip()
-    return code != 0 and not left
+    picking, _, _ = attempt(shop.tree, "rev-parse", "--verify", "--quiet", "CHERRY_PICK_HEAD")
+    return code != 0 and picking == 0 and not left
 
 
 def resolution(shop: Workshop, moved: Moved) -> Decided:
@@ -140,6 +150,7 @@ def resolution(shop: Workshop, moved: Moved) -> Decided:
     head = run(shop.tree, "rev-parse", "HEAD").decode().strip()
     picking = attempt(shop.tree, "rev-parse", "--verify", "--quiet", "CHERRY_PICK_HEAD")[0] == 0
     _check_index(shop, stopped.slug)
+    _check_added(shop, stopped.slug)
     if picking or head == moved.tip:
         if head != moved.tip:
             raise _elsewhere(shop, moved, head)
@@ -152,6 +163,7 @@ def resolution(shop: Workshop, moved: Moved) -> Decided:
         if parents != [moved.tip]:
             raise _elsewhere(shop, moved, head)
     _check_result(shop, moved, commit)
+    _check_message(shop, stopped.slug, commit)
     return Decided(stopped.merge, commit)
 
 
@@ -172,6 +184,18 @@ def _check_index(shop: Workshop, slug: str) -> None:
         raise HandOff(
             f"{slug}: changed in {shop.tree.path} and not staged: {', '.join(changed)}.",
             f"{shop.git} add FILE (or restore FILE), then --continue.",
+        )
+
+
+def _check_added(shop: Workshop, slug: str) -> None:
+    """No file lies there that the resolution would leave behind."""
+    out = os.fsdecode(run(shop.tree, "ls-files", "--others", "--exclude-standard", "-z"))
+    new = [path for path in out.split("\0") if path]
+    if new:
+        # why: a new file that was not added would be missing from the patch, and gone with the worktree
+        raise HandOff(
+            f"{slug}: new in {shop.tree.path} and not added: {', '.join(new[:5])}.",
+            f"{shop.git} add FILE, or move it away, then --continue.",
         )
 
 
@@ -207,6 +231,15 @@ def _check_result(shop: Workshop, moved: Moved, commit: str) -> None:
                 f"{shop.tree.path / names[name]}:{at}: a conflict marker is left.",
                 f"Resolve it, {shop.git} add {names[name]}, then --continue.",
             )
+
+
+def _check_message(shop: Workshop, slug: str, commit: str) -> None:
+    if slug_in(message_of(shop.repo, commit)) != slug:
+        # why: once the decision is taken the patch has no name any more, and the move could never end
+        raise HandOff(
+            f"{slug}: expected `Slug: {slug}` among the last lines of the message of {commit[:12]}, found none there.",
+            f"{shop.git} commit --amend, then --continue.",
+        )
 
 
 def close_workshop(shop: Workshop) -> None:

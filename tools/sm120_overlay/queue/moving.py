@@ -6,6 +6,7 @@ made again from the commits of this repository alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from .origin import NEW, Origin, Row
 from .patch import Patch
 from .pins import Absent, Pin
 from .series import Series
+
+CONFLICTS = re.compile(r"\n(\S+) Conflicts:\n(?:\1\t.*\n)+\Z")  # what `git commit --no-edit` leaves of a cherry-pick
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ class _Decisions:
         found = []
         for row in rows:
             said, recorded = self.now.get(row.slug), self._recorded(row.slug)
-            if said and said.absent and said.merge == row.merge:
+            if said and said.absent and said.merge in (row.merge, ""):
                 state, _, why = said.absent.partition(": ")
                 found.append(Absent(row.slug, state, why))
             elif recorded:
@@ -204,7 +207,8 @@ def _sides(patch: Patch) -> tuple[Files, Files]:
 
 def message_of(repo: Repository, commit: str) -> str:
     """A commit's message, as a patch has it."""
-    return run(repo, "show", "--no-patch", "--format=%B", commit).decode("utf-8", "replace").rstrip("\n") + "\n"
+    said = run(repo, "show", "--no-patch", "--format=%B", commit).decode("utf-8", "replace").rstrip("\n") + "\n"
+    return CONFLICTS.sub("", said)
 
 
 def finished(repo: Repository, common: Path, move: Move, moved: Moved, tip: str) -> tuple[Exported, Origin]:

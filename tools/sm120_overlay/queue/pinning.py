@@ -169,10 +169,7 @@ def _laid_out(said: Mapping[str, Any]) -> Any:
         if name in ("wheels", "absent"):
             continue
         table[name] = _value(value)
-    wheels = tomlkit.table(is_super_table=True)
-    for tag, wheel in said["wheels"].items():
-        wheels[tag] = {**wheel}
-    table["wheels"] = wheels
+    table["wheels"] = {tag: _value(wheel) for tag, wheel in said["wheels"].items()}
     if said.get("absent"):
         table["absent"] = {**said["absent"]}
     return table
@@ -195,10 +192,11 @@ def _value(value: Any) -> Any:
 def _update(table: Any, said: Mapping[str, Any]) -> None:
     """Changes what differs in a pin's table, and nothing else."""
     for name, value in said.items():
-        if name == "absent":
-            continue
-        if name not in table or table[name] != value:
+        if name not in ("absent", "wheels") and (name not in table or table[name] != value):
             table[name] = _value(value)
+    for tag, wheel in said["wheels"].items():
+        if tag not in table["wheels"] or table["wheels"][tag] != wheel:
+            table["wheels"][tag] = _value(wheel)
     recorded = dict(table.get("absent", {}))
     wanted = dict(said.get("absent", {}))
     if recorded != wanted:

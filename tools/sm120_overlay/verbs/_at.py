@@ -10,10 +10,11 @@ from typing import Any
 
 from .. import report
 from ..errors import UsageError
+from ..queue.build import COMMITTER
 from ..queue.carry import STOPPED, Carried, State, touched
 from ..queue.checkout import find_checkout
 from ..queue.export import export_range, exported_series
-from ..queue.git import Repository, attempt, git_path, objects_alone, tree_entries
+from ..queue.git import Repository, attempt, git_path, objects_alone, run, tree_entries
 from ..queue.handoff import HandOff
 from ..queue.home import command
 from ..queue.merging import check_git
@@ -50,6 +51,13 @@ def at_commit(asked: Wanted, options: argparse.Namespace) -> Wanted:
     check_git(repo)
     commit = _commit(repo, options.at)
     line = asked.lines.line(asked.line)
+    who = run(repo, "show", "--no-patch", "--format=%cn <%ce>", commit).decode("utf-8", "replace").strip()
+    if who == COMMITTER:
+        # why: the series would be carried onto itself, and everything be called absorbed
+        raise UsageError(
+            f"--at {options.at}: {commit[:12]} is a commit of the series itself.",
+            "Name the commit of upstream's below it.",
+        )
     pin = _upstream(asked, line, repo, commit)
     there = replace(pin, line=f"{pin.line}-at-{commit[:12]}", commit=commit, at=commit, wheels=(), absent=())
     source = None if holds(pin, repo.path) else choose_source(pin, ["auto"], report.say)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from ..queue.merging import check_git
 from ..queue.moving import Decided, Move, Moved, advance, finished, resolved_by
 from ..queue.origin import read_origin
 from ..queue.pinning import joint_versions, new_pin, version_in
-from ..queue.pins import ABSENT, Lines, Pin, load_lines
+from ..queue.pins import ABSENT, NAME, Lines, Pin, load_lines
 from ..queue.proof import prove
 from ..queue.rebasing import Begun, forget, read_begun, state_file, workshop_folder, write_begun
 from ..queue.series import Series, load_series
@@ -139,6 +139,9 @@ def _check(options: argparse.Namespace, home: Home, lines: Lines) -> None:
             f"--skip {options.skip!r}: expected `absorbed: PROJECT#NUMBER, vVERSION` or `n/a: REASON` of 20 letters.",
             "Say which change of upstream's is the same, or why the line does without the patch.",
         )
+    if options.line and not NAME.fullmatch(options.line):
+        # why: a line is a folder below patches/ and a branch's name
+        raise UsageError(f"--line {options.line!r}: expected a name such as v0.5.24.", "Give another one.")
     if not (home.root / "tests" / "patches").is_dir():
         # why: in an installed wheel the series would be written into site-packages, and lost with it
         raise Missing(f"{home.root}: a series is moved in a clone of this project.", "Clone it, and run it there.")
@@ -157,9 +160,13 @@ def _run(options: argparse.Namespace, home: Home, lines: Lines) -> int:
     if begun is None:
         # why: there is nothing that could go on
         raise Refused(f"No move of {options.upstream} is under way.", "Begin one with --onto VERSION.")
-    move, shop = _opened(home, lines, begun)
     if options.abort:
-        return _abort(options, home, shop, begun)
+        return _abort(options, home, Workshop(workshop_folder(home, options.upstream).resolve()), begun)
+    pins = [pin for line in lines.lines for pin in line.pins]
+    same = (begun.pin.line, begun.pin.upstream, begun.pin.version)
+    known = next((pin for pin in pins if (pin.line, pin.upstream, pin.version) == same), begun.pin)
+    begun = replace(begun, pin=known)  # as pins.toml has it now: it may have been edited since
+    move, shop = _opened(home, lines, begun)
     if options.status:
         return _status(options, shop, move, begun)
     if options.skip:
@@ -185,6 +192,12 @@ def _begin(options: argparse.Namespace, lines: Lines) -> Begun:
         return Begun(line.name, known, tuple(options.source), {}, options.default, taken=taken)
     version = version_in(options.onto)
     name = options.line or f"v{version}"
+    there = next(
+        (pin for other in lines.lines for pin in other.pins if (pin.line, pin.upstream) == (name, old.upstream)), None
+    )
+    if there:
+        # why: its patches would be replaced by those of another release
+        raise UsageError(f"--line {name}: it is {old.upstream} {there.version}, not {version}.", "Name another line.")
     pin = new_pin(old, name, version, repository, report.say)
     fresh = all(other.name != name for other in lines.lines)
     joint = joint_versions(line, fetch_release(old.distribution, version, report.say)) if fresh else {}
@@ -238,7 +251,14 @@ def _move(home: Home, old: Pin, new: Pin, sources: Sequence[str]) -> tuple[Move,
     before, after = (choose_source(pin, wanted, report.say) for pin in (old, new))
     folder = home.patches(new.line, new.upstream)
     landed = load_series(home, new) if (folder / "series").is_file() else Series(new, ())
-    move = Move(load_series(home, old), new, before.commit, after.commit, landed, read_origin(folder))
+    origin = read_origin(folder)
+    if origin and origin.line != old.line:
+        # why: patches that only it carries would go without a word
+        raise Refused(
+            f"{new.line}/{new.upstream} came from {origin.line}, and the move is from {old.line}.",
+            f"--from {origin.line} makes it again; remove {folder / 'origin.toml'} to have it replaced.",
+        )
+    move = Move(load_series(home, old), new, before.commit, after.commit, landed, origin)
     commons = dict.fromkeys(git_path(Repository(one.repository), "objects").parent for one in (before, after))
     return move, tuple(commons)
 
@@ -278,10 +298,29 @@ def _skipped(options: argparse.Namespace, home: Home, shop: Workshop, move: Move
             f"--skip: expected a patch of the move, found {slug or 'none that waits'}.",
             f"Name one with --slug: {', '.join(row.slug for row in moved.rows)}.",
         )
-    begun = replace(begun, decided={**begun.decided, slug: Decided(row.merge, absent=options.skip)}, offered="")
+    # By name, not by merge: what is decided of the patches before it would change the latter, and bring it back.
+    decided = {**begun.decided, slug: Decided("", absent=options.skip)}
+    offered = _still_offered(shop, move, moved, begun, slug, decided)
+    begun = replace(begun, decided=decided, offered=offered)
     write_begun(home, begun)
     given_up(shop)
     return begun
+
+
+def _still_offered(
+    shop: Workshop, move: Move, moved: Moved, begun: Begun, slug: str, decided: Mapping[str, Decided]
+) -> str:
+    """What the series is offered as once a patch is left out: "" where nobody changed what was offered before."""
+    tip = _offered_tip(shop, moved, begun)
+    if tip == moved.tip:
+        return ""
+    if slug in {commit.slug for commit in read_commits(shop.tree, tip, (moved.base,))}:
+        # why: the series is computed anew without the patch, and what was amended in the others would be lost
+        raise HandOff(
+            f"{shop.tree.path}: commits that you amended, and {slug} among them.",
+            f"Drop that commit there too ({shop.git} rebase -i {moved.base[:12]}), then the same --skip again.",
+        )
+    return advance(shop.repo, move, decided).tip
 
 
 def _taken(home: Home, shop: Workshop, move: Move, begun: Begun) -> Begun:
@@ -352,6 +391,15 @@ def _finish(options: argparse.Namespace, home: Home, shop: Workshop, move: Move,
     pin = with_absent(begun.pin, moved.absent)
     exported, origin = finished(shop.repo, git_path(shop.repo, "objects").parent, replace(move, new=pin), moved, tip)
     series = exported_series(pin, exported)
+    lost = [step.patch.slug for step in moved.steps if step.patch.slug not in series.slugs]
+    if lost:
+        # why: a rebase -i that stopped half way, or a commit that was dropped, would lose patches without a word
+        raise HandOff(
+            f"{shop.tree.path}: HEAD {tip[:12]} has no commit of {', '.join(lost)}.",
+            f"End the git rebase that is under way there, or bring them back; a patch that the line does without: "
+            f"{command('rebase')} {options.upstream} --slug SLUG --skip REASON.",
+        )
+    check_untouched(shop)
     writes = landing(home, pin, exported, origin, begun.joint, begun.default)
     wrong = _wrong(options, home, series) if writes else []
     answer = Answer(begun.line, pin, moved, _range_diff(shop, move, moved, tip), wrong=wrong, changed=bool(writes))
