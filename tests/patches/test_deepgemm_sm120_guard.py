@@ -193,3 +193,8 @@ if HAS_KERNELS:
                 weight_shape=weight.shape,
             )
         assert (told, done) == (requantized, [weight.shape] if requantized else [])
+        if card is cards.RTX_PRO_6000_SERVER:
+            # Who asks without saying what multiplies is answered alike there.
+            asks = standing.module("sglang.srt.model_loader.utils").should_deepgemm_weight_requant_ue8m0
+            with rig.present(card):
+                assert asks([128, 128], torch.bfloat16, weight.shape) is requantized

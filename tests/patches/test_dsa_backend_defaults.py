@@ -65,6 +65,8 @@ IMPOSSIBLE_BUT_FOR_SPARSE: tuple[dict[str, Any], ...] = (
     {"attention_backend": OWN, "kv_cache_dtype": "fp8_e4m3"},
     {"speculative_algorithm": "EAGLE", "speculative_draft_attention_backend": OWN},
     CP,
+    *([] if LINE == "0.5.9" else [{"enable_hisparse": True, "disable_radix_cache": True}]),
+    *([{"dcp_size": 2}] if SPARSE_GLM else []),
 )
 # FlashInfer decodes these with XQA on SM12x. An FP8 cache is upstream's default, and the only one that it lets pass.
 XQA: tuple[dict[str, str], ...] = (
@@ -296,6 +298,15 @@ if SPARSE_GLM:
             assert "or flashinfer_sparse_mla for both" in str(refusal)
 
     @SM12X
+    @DSA
+    def test_upstreams_other_sparse_prefill_goes_with_its_sparse_decode_alone(
+        resolve: Resolve, card: rig.Card, model: models.Model
+    ) -> None:
+        refusal = resolve(card, model, kv_cache_dtype="bfloat16", **kernels("triton_sparse_mla", "tilelang")).refusal
+        assert isinstance(refusal, ValueError), f"it is accepted, or fails otherwise: {refusal!r}"
+        assert "not supported on SM12x" in str(refusal)
+
+    @SM12X
     def test_other_architectures_with_dsa_are_refused_rather_than_attended_densely(
         resolve: Resolve, card: rig.Card
     ) -> None:
@@ -308,11 +319,48 @@ if SPARSE_GLM:
     @DSA
     def test_a_dense_prefill_is_not_captured(resolve: Resolve, card: rig.Card, model: models.Model) -> None:
         """The indexer runs inside of a captured prefill, and asks for metadata that FlashInfer's backend has not."""
-        named = {"attention_backend": "flashinfer"}
+        not_captured(resolve, card, model, attention_backend="flashinfer")
+
+    def not_captured(resolve: Resolve, card: rig.Card, model: models.Model, **named: Any) -> None:
         assert resolve(card, model, **named).args.cuda_graph_config.prefill.backend == "disabled"
         refusal = resolve(card, model, **named, cuda_graph_backend_prefill="breakable").refusal
         assert isinstance(refusal, ValueError), f"a captured prefill is accepted, or fails otherwise: {refusal!r}"
         assert "--cuda-graph-backend-prefill disabled" in str(refusal)
+
+    @SM12X
+    @pytest.mark.parametrize("algorithm", ["EAGLE", "NEXTN"])
+    def test_the_prefill_of_a_dense_draft_is_not_captured(resolve: Resolve, card: rig.Card, algorithm: str) -> None:
+        """EAGLE's worker captures it by the setting of the target, which attends on sparse kernels here."""
+        draft = {"speculative_algorithm": algorithm, "speculative_draft_attention_backend": "flashinfer"}
+        assert attention(resolve(card, **draft)) == SPARSE
+        not_captured(resolve, card, models.GLM_5, **draft)
+
+    @SM12X
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            {"speculative_algorithm": "EAGLE"},
+            {
+                "speculative_algorithm": "NGRAM",
+                "speculative_ngram_max_bfs_breadth": 1,
+                "speculative_draft_attention_backend": "flashinfer",
+            },
+            {"speculative_draft_attention_backend": "flashinfer"},
+        ],
+        ids=["EAGLE", "NGRAM", "no draft"],
+    )
+    def test_a_prefill_on_sparse_kernels_is_still_captured(
+        resolve: Resolve, card: rig.Card, asked: dict[str, Any]
+    ) -> None:
+        """With a draft on the same backend, and where no draft is captured."""
+        outcome = resolve(card, **asked)
+        assert attention(outcome) == SPARSE
+        assert outcome.args.cuda_graph_config.prefill.backend == "breakable"
+
+    @pytest.mark.parametrize("card", [cards.H200, cards.B200], ids=["9.0", "10.0"])
+    def test_other_capabilities_capture_with_a_dense_draft_as_upstream_does(resolve: Resolve, card: rig.Card) -> None:
+        draft = {"speculative_algorithm": "EAGLE", "speculative_draft_attention_backend": "flashinfer"}
+        assert resolve(card, **draft).args.cuda_graph_config.prefill.backend == "breakable"
 
 
 @SM12X

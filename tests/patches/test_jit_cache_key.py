@@ -53,6 +53,8 @@ int __tvm_ffi_value(void*, const TVMFFIAny*, int32_t, TVMFFIAny* result) {{
 OWN_FILE = "flashinfer/jit/sm120_overlay.py"
 INSTALLED = (("csrc/", "flashinfer/data/csrc/"), ("include/", "flashinfer/data/include/"))
 DIGEST = "1f" * 32
+# Of the package's data: large, and no test edits it.
+LEFT_OUT = ("cutlass", "cccl")
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ def _link(source: str, target: str) -> None:
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    return {"__pycache__", *(["cutlass", "cccl"] if folder.endswith("data") else [])} & set(names)
+    return {"__pycache__", *(LEFT_OUT if folder.endswith("data") else [])} & set(names)
 
 
 def _copy(tree: Path, site: Path, is_checkout: bool = False) -> Copy:
@@ -124,6 +126,9 @@ def _copy(tree: Path, site: Path, is_checkout: bool = False) -> Copy:
             (package / entry.name).symlink_to(entry)
         else:
             _link(str(entry), str(package / entry.name))
+    for entry in (tree / "flashinfer" / "data" / name for name in LEFT_OUT):
+        if entry.is_dir():
+            (package / "data" / entry.name).symlink_to(entry)
     if is_checkout:
         for name in ("csrc", "include"):
             (site / "flashinfer" / "data" / name).rename(site / name)
@@ -607,6 +612,30 @@ def test_what_was_measured_on_other_sources_is_not_read(tree: Path, tmp_path: Pa
     assert not _reads(copy, monkeypatch, file), "measured on another series"
 
 
+# Since then a file can name the tactics that fail, which AutoTuner leaves out.
+BLOCKLISTS = Version("0.7")
+
+
+def test_a_users_list_of_failing_tactics_is_read_whatever_series_it_was_made_on(
+    tree: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """One that is not read lets AutoTuner try what brings the process down."""
+    if version_of(tree) < BLOCKLISTS:
+        return
+    copy = _describe(_copy(tree, tmp_path / "site"), [HEADER])
+    file = tmp_path / "failing.json"
+    _start(copy, monkeypatch)
+    importlib.import_module("flashinfer.tactics_blocklist").TacticsBlocklist.save(str(file), {"operation::Runner": [3]})
+    _describe(copy, [HEADER], digest="2e" * 32)
+    _start(copy, monkeypatch)
+    blocklist = importlib.import_module("flashinfer.tactics_blocklist").TacticsBlocklist()
+    assert blocklist.load(str(file)), "a list of another series is dropped"
+    content = json.loads(file.read_text())
+    content["_metadata"]["cuda_version"] = "1.0"
+    _write(file, json.dumps(content))
+    assert not blocklist.load(str(file)), "a list of another CUDA is read"
+
+
 # Real modules: what reaches a file, and what does not.
 
 LAUNCHER = "csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/moe_gemm/launchers/moe_gemm_tma_ws_launcher.inl"
@@ -630,6 +659,12 @@ MODULES: list[tuple[str, str, tuple[Any, ...], str, bool]] = [
     ("fp4_quantization", "gen_fp4_quantization_sm120_module", (), LOGGER, True),
     ("fp4_quantization", "gen_fp4_quantization_sm120_module", (), "csrc/norm.cu", False),
 ]  # fmt: skip
+if version_of(Path(os.environ["SM120_OVERLAY_TREE"])) >= Version("0.7"):
+    # It names CUTLASS's folders itself, whose headers include by macros.
+    MODULES += [
+        ("monomoe", "gen_monomoe_module", (), "csrc/fused_moe/monomoe/src/moe.cuh", True),
+        ("monomoe", "gen_monomoe_module", (), "csrc/norm.cu", False),
+    ]
 
 
 @pytest.mark.parametrize(("package", "generator", "arguments", "touched", "expected"), MODULES)
@@ -673,6 +708,20 @@ def test_folders_that_a_flag_names_are_searched_too(
     ):
         _write(prebuilt / name / f"{name}.so", "")
         assert process.core.gen_jit_spec(name, [source], extra_cuda_cflags=flags).is_aot is is_aot
+
+
+def test_a_module_that_includes_by_a_macro_is_compiled_and_the_warning_says_why(
+    tree: Path, tmp_path: Path, monkeypatch: Any, prebuilt: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As cake_sampling does since 0.7. What it includes is not known, so neither is whether the series touches it."""
+    process = _start(_describe(_copy(tree, tmp_path / "site"), [OTHER_HEADER]), monkeypatch)
+    source = process.env.FLASHINFER_GEN_SRC_DIR.resolve() / "kernel.cu"
+    _write(source, "#define BODY <flashinfer/exception.h>\n#include BODY\n")
+    _write(prebuilt / "by_macro" / "by_macro.so", "")
+    assert not process.core.gen_jit_spec("by_macro", [source]).is_aot
+    said = " ".join(_warnings(caplog))
+    assert f"what {source} includes cannot be told" in said
+    assert "overlay changes" not in said
 
 
 def test_every_header_that_the_compiler_reads_counts(

@@ -43,6 +43,8 @@ MOE_MODELS = (
     models.STEP_3,
     ERNIE_VL,
 )
+# What the experts of a mixed checkpoint's MoE layers may be, with weight-only ones among them.
+WEIGHT_ONLY = (("W4A16_NVFP4",), ("NVFP4", "W4A16_NVFP4"))
 FLAGS: tuple[dict[str, str], ...] = ({}, {"quantization": "modelopt"}, {"quantization": "modelopt_fp4"})
 
 FP4_TRTLLM = ("modelopt_fp4", "flashinfer_trtllm")
@@ -65,8 +67,8 @@ def resolve(standing: rig.Standing, tmp_path: Path) -> Resolve:
     return ask
 
 
-def mixed(folder: Path, model: models.Model, form: QuantForm, experts: str) -> Path:
-    """A mixed-precision checkpoint: attention in FP8, shared experts in NVFP4, routed experts in what is said."""
+def mixed(folder: Path, model: models.Model, form: QuantForm, experts: tuple[str, ...]) -> Path:
+    """A mixed-precision checkpoint: attention in FP8, shared experts in NVFP4, each MoE layer's experts as is said."""
     models.checkpoint(folder, model, form, "MIXED_PRECISION")
     file, key = {
         QuantForm.GENERIC: ("config.json", "quantization_config"),
@@ -75,7 +77,10 @@ def mixed(folder: Path, model: models.Model, form: QuantForm, experts: str) -> P
     written = json.loads((folder / file).read_text())
     written[key]["quantized_layers"] = {
         "model.layers.3.self_attn.o_proj": {"quant_algo": "FP8"},
-        "model.layers.3.mlp.experts.0.up_proj": {"quant_algo": experts, "group_size": models.GROUP_SIZE},
+        **{
+            f"model.layers.{layer}.mlp.experts.0.up_proj": {"quant_algo": algo, "group_size": models.GROUP_SIZE}
+            for layer, algo in enumerate(experts, 3)
+        },
         "model.layers.3.mlp.shared_experts.up_proj": {"quant_algo": "NVFP4", "group_size": models.GROUP_SIZE},
     }
     (folder / file).write_text(json.dumps(written))
@@ -147,17 +152,24 @@ def test_an_explicit_quantization_of_another_model_is_left_to_upstream(
 @pytest.mark.parametrize(
     ("form", "experts", "is_cutlass"),
     [
-        (QuantForm.GENERIC, "NVFP4", True),
-        (QuantForm.SIDE_FILE, "NVFP4", True),
-        (QuantForm.GENERIC, "FP8", False),
-        (QuantForm.GENERIC, "W4A16_NVFP4", False),
+        (QuantForm.GENERIC, ("NVFP4",), True),
+        (QuantForm.SIDE_FILE, ("NVFP4",), True),
+        (QuantForm.GENERIC, ("FP8",), False),
+        (QuantForm.SIDE_FILE, ("FP8",), False),
+        *((form, experts, False) for form in (QuantForm.GENERIC, QuantForm.SIDE_FILE) for experts in WEIGHT_ONLY),
     ],
     ids=str,
 )
 def test_a_mixed_checkpoint_runs_on_it_if_its_experts_are_nvfp4(
-    standing: rig.Standing, tmp_path: Path, card: rig.Card, form: QuantForm, experts: str, *, is_cutlass: bool
+    standing: rig.Standing,
+    tmp_path: Path,
+    card: rig.Card,
+    form: QuantForm,
+    experts: tuple[str, ...],
+    *,
+    is_cutlass: bool,
 ) -> None:
-    """0.5.9 has no loader for mixed precision."""
+    """And none is weight-only. 0.5.9 has no loader for mixed precision."""
     folder = mixed(tmp_path / "mixed", models.QWEN3_MOE, form, experts)
     with rig.present(card):
         chosen = choice(rig.resolve(standing, folder, tp_size=8))
@@ -169,7 +181,13 @@ def test_a_mixed_checkpoint_runs_on_it_if_its_experts_are_nvfp4(
         assert named in (None, ("modelopt_mixed", "auto", "auto"))
 
 
-if not FIRST:  # which cannot tell it from no quantization
+if not FIRST:  # which knows no weight-only experts, and cannot tell "unquant" from no quantization
+
+    @SM12X
+    @pytest.mark.parametrize("form", NVFP4_FORMS, ids=lambda form: form.name)
+    def test_weight_only_experts_are_left_to_upstream(resolve: Resolve, card: rig.Card, form: QuantForm) -> None:
+        """FlashInfer's CUTLASS would quantize their activations."""
+        assert choice(resolve(card, models.QWEN3_MOE, form, "W4A16_NVFP4")) == (None, "auto", "auto")
 
     @SM12X
     def test_a_user_who_wants_no_quantization_is_left_to_upstream(resolve: Resolve, card: rig.Card) -> None:

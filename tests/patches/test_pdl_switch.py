@@ -12,6 +12,7 @@ of memory to compile, and no kernel runs here. What a GPU does with the launches
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -31,8 +32,9 @@ from sm120_overlay.serving.flashinfer import INCLUDES, capability, import_flashi
 from sm120_overlay.serving.nvcc.compile import CompileError, Output, Unit, compile_unit, run_program
 
 SWITCH = "FLASHINFER_SM12X_PDL"
+VERSION = version_of(Path(os.environ["SM120_OVERLAY_TREE"]))
 # The first release whose SM120 GEMMs wait: CUTLASS 4.4 (flashinfer#2798, 0.6.7), told to (flashinfer#2913, 0.6.8).
-ARE_GEMMS_WAITING = version_of(Path(os.environ["SM120_OVERLAY_TREE"])) >= Version("0.6.8")
+ARE_GEMMS_WAITING = Version("0.6.8") <= VERSION
 
 HERE = Path(__file__).parent
 PROBE = HERE / "pdl_switch.cu"
@@ -350,6 +352,55 @@ class TestKernelsThatStillCannotWait:
     @pytest.mark.parametrize("kernel", GEMM_KERNELS)
     def test_cutlass_kernels_call_the_wait(self, tree: Path, kernel: str) -> None:
         assert "cutlass::arch::wait_on_dependent_grids();" in (tree / KERNELS / kernel).read_text()
+
+
+class TestUnifiedMoeOfFp8:
+    """Since 0.7: SM12xFp8Runner launches kernels without a wait, whatever device_support_pdl says."""
+
+    __test__ = Version("0.7") <= VERSION
+
+    @pytest.mark.parametrize("value", [None, "0", "1"])
+    @pytest.mark.parametrize(("asked", "expected"), [(None, False), (False, False), (True, True)])
+    def test_it_has_no_pdl_unless_it_is_asked_for(
+        self,
+        tree: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        set_switch: Callable[[str | None], None],
+        value: str | None,
+        asked: bool | None,
+        expected: bool,
+    ) -> None:
+        import_flashinfer(tree, tmp_path)
+        set_switch(value)
+        assert _fp8_runners_flags(monkeypatch, asked) == {"fc1": expected, "fc2": expected}
+
+    @pytest.mark.parametrize("name", ["fc1_act_q1", "fc2_finalize"])
+    def test_its_kernels_cannot_wait_which_is_why(self, tree: Path, name: str) -> None:
+        """When this fails, upstream has given them a wait, as their twins have it, and PDL is safe."""
+        folder = tree / "flashinfer/fused_moe/cute_dsl/blackwell_sm12x"
+        assert "griddepcontrol_wait" not in (folder / f"kernel_moe_fp8_{name}.py").read_text()
+        assert "griddepcontrol_wait" in (folder / f"kernel_moe_mxfp8_mxfp4_{name}.py").read_text()
+
+
+def _fp8_runners_flags(monkeypatch: pytest.MonkeyPatch, asked: bool | None) -> dict[str, bool]:
+    """The PDL flag that the tree's SM12xFp8Runner hands to its two GEMMs, which record it here."""
+    runners = importlib.import_module("flashinfer.fused_moe.runners")
+    given: dict[str, bool] = {}
+    monkeypatch.setattr(runners, "_sm12x_fp8_activation_kwargs", lambda _activation: {})
+    runner: Any = object.__new__(runners.SM12xFp8Runner)
+    runner.config = SimpleNamespace(
+        execution=SimpleNamespace(enable_pdl=asked), routing=SimpleNamespace(num_experts=8), activation=None
+    )
+    runner._require_built = lambda: None
+    runner._workspace_cls = lambda *_: None
+    runner._route = lambda *_, **__: (None,) * 5
+    runner._fc1 = lambda *_, enable_pdl, **__: given.update(fc1=enable_pdl)
+    runner._fc2 = lambda *_, enable_pdl, **__: given.update(fc2=enable_pdl)
+    rows = torch.zeros(4, 8)
+    # 10 tensors before those of the workspace: the rows first, the output last.
+    runner.forward([rows, *[None] * 8, torch.zeros(4, 8)])
+    return given
 
 
 def _assert_waits_first(ptx: str) -> None:

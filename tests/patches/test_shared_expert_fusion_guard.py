@@ -56,7 +56,8 @@ def decide(standing: rig.Standing, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ) -> tuple[int, bool]:
         with_cuda(standing, monkeypatch, card)
         # A folder of its own each time: upstream remembers what it read in one.
-        folder = checkpoint(tmp_path / str(len(list(tmp_path.iterdir()))), model, excluded, how.pop("algo", "NVFP4"))
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        checkpoint(folder, model, excluded, how.pop("algo", "NVFP4"), how.pop("quantized_layers", None))
         with rig.present(card):
             outcome = rig.resolve(standing, folder, tp_size=8, **{**FP4, **how})
             assert outcome.refusal is None, f"upstream refuses {how}: {outcome.refusal}"
@@ -120,11 +121,16 @@ def with_cuda(standing: rig.Standing, monkeypatch: pytest.MonkeyPatch, card: rig
             monkeypatch.setattr(module, "get_moe_expert_parallel_world_size", lambda: 1)
 
 
-def checkpoint(folder: Path, model: models.Model, excluded: list[str], algo: str) -> Path:
-    """A checkpoint that leaves these modules unquantized, besides what ModelOpt always leaves."""
+def checkpoint(
+    folder: Path, model: models.Model, excluded: list[str], algo: str, layers: dict[str, Any] | None = None
+) -> Path:
+    """A checkpoint that leaves these modules unquantized, besides what ModelOpt always leaves; or a mixed one."""
     made = models.checkpoint(folder, model, QuantForm.GENERIC, algo)
     config = json.loads((made / "config.json").read_text())
     config["quantization_config"]["ignore"] = [*config["quantization_config"]["ignore"], *excluded]
+    if layers is not None:
+        config["quantization_config"].update(quant_method="modelopt_mixed", quantized_layers=layers)
+        config["quantization_config"]["kv_cache_quant_algo"] = None
     (made / "config.json").write_text(json.dumps(config))
     return made
 
@@ -175,6 +181,20 @@ def test_an_fp8_checkpoint_is_judged_in_the_same_way(decide: Decide) -> None:
     how = {"quantization": "modelopt_fp8", "algo": "FP8", "moe_runner_backend": "auto"}
     found = [decide(cards.RTX_PRO_6000_SERVER, *DECIDERS[0], excluded, **how) for excluded in ([], [EVERYWHERE])]
     assert found == [(1, False), (0, True)]
+
+
+if LINE != "0.5.9":
+
+    @CARDS
+    @DECIDER
+    def test_a_checkpoint_of_mixed_precision_is_not_fused(
+        *, decide: Decide, card: rig.Card, model: models.Model, module: str, name: str
+    ) -> None:
+        """What is missing in its list of quantized layers is not quantized: here the shared experts."""
+        layers = range(model.config["first_k_dense_replace"], model.config["num_hidden_layers"])
+        quantized = {f"model.layers.{layer}.mlp.experts": {"quant_algo": "NVFP4"} for layer in layers}
+        how = {"quantization": "modelopt_mixed", "algo": "MIXED_PRECISION", "quantized_layers": quantized}
+        assert decide(card, model, module, name, [], **how) == (0, True)
 
 
 def test_the_users_own_switch_still_decides_first(decide: Decide) -> None:

@@ -57,6 +57,8 @@ _MANIFEST = Path("sm120-overlay", "manifest.json")
 _INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]*(\S.*)$", re.MULTILINE)
 _NAME = re.compile(rb'<([^>\n]+)>|"([^"\n]+)"')
 
+_TOUCHED = "the SM120 overlay changes {}"
+
 
 class _Series(NamedTuple):
     digest: str
@@ -222,10 +224,13 @@ def _is_file(path: str) -> bool:
 
 
 @functools.cache
-def _first_changed(
-    sources: Tuple[str, ...], include_dirs: Tuple[str, ...], ours: Tuple[str, ...]
+def _why_changed(
+    sources: Tuple[str, ...],
+    include_dirs: Tuple[str, ...],
+    ours: Tuple[str, ...],
+    others: Tuple[str, ...],
 ) -> Optional[str]:
-    """Of the sources and all that they can include, one that the series touches; None if there is none.
+    """Why the sources, or what they can include, count as changed by the series; None if they do not.
 
     Every include folder that has a name counts, not only the first: rather one too many.
     """
@@ -242,15 +247,17 @@ def _first_changed(
         path = todo.pop()
         real = os.path.realpath(path)
         if real in touched:
-            return touched[real]
+            return _TOUCHED.format(touched[real])
         if not real.startswith(ours):
             if templates:
-                return templates[0]
+                return _TOUCHED.format(templates[0])
             if os.path.basename(real) in by_name:
-                return by_name[os.path.basename(real)]
+                return _TOUCHED.format(by_name[os.path.basename(real)])
+        if real.startswith(others):
+            continue
         included = _includes(path)
         if included is None:
-            return path
+            return f"what {path} includes cannot be told"
         for name, is_quoted in included:
             folders = [os.path.dirname(path)] if is_quoted else []
             for folder in (*folders, *include_dirs):
@@ -262,11 +269,14 @@ def _first_changed(
 
 
 @functools.cache
-def _say_once(name: str, changed: str) -> None:
+def _say_once(name: str, why: str) -> None:
     logger.warning(
-        f"The prebuilt library of {name} is not used, since the SM120 overlay changes {changed}: "
-        "the module is compiled."
+        f"The prebuilt library of {name} is not used, since {why}: the module is compiled."
     )
+
+
+def _folders(places: Iterable[Path]) -> Tuple[str, ...]:
+    return tuple(os.path.join(os.path.realpath(place), "") for place in places)
 
 
 def changes(spec: "JitSpec") -> bool:
@@ -277,27 +287,25 @@ def changes(spec: "JitSpec") -> bool:
     if _series() is None:
         return True
     own = (jit_env.FLASHINFER_CSRC_DIR, jit_env.FLASHINFER_INCLUDE_DIR)
-    # 0.7 has flags of single sources too, and CCCL.
+    # 0.6.3 has no CCCL.
+    others = (
+        *jit_env.CUTLASS_INCLUDE_DIRS,
+        *getattr(jit_env, "CCCL_INCLUDE_DIRS", ()),
+        jit_env.SPDLOG_INCLUDE_DIR,
+    )
+    # 0.7 has flags of single sources too.
     by_source = getattr(spec, "extra_cuda_cflags_by_source", None) or {}
     flags = (spec.extra_cflags or (), spec.extra_cuda_cflags or (), *by_source.values())
     more = (flag[2:] for some in flags for flag in some if flag.startswith("-I"))
-    changed = _first_changed(
+    why = _why_changed(
         tuple(os.path.realpath(source) for source in spec.sources),
         tuple(
             os.path.realpath(folder)
             for folder in (*(spec.extra_include_dirs or ()), *more, *own)
         ),
-        tuple(
-            os.path.join(os.path.realpath(folder), "")
-            for folder in (
-                *own,
-                _PACKAGE,
-                *jit_env.CUTLASS_INCLUDE_DIRS,
-                *getattr(jit_env, "CCCL_INCLUDE_DIRS", ()),
-                jit_env.SPDLOG_INCLUDE_DIR,
-            )
-        ),
+        _folders((*own, _PACKAGE, *others)),
+        _folders(others),
     )
-    if changed is not None:
-        _say_once(spec.name, changed)
-    return changed is not None
+    if why is not None:
+        _say_once(spec.name, why)
+    return why is not None
