@@ -138,7 +138,7 @@ def test_the_joint_versions_are_those_that_the_wheel_requires(pin: Pin) -> None:
     line: Line = LINES.line(pin.line)
     known = {canonicalize_name(name): version for name, version in line.joint}
     known |= {canonicalize_name(other.distribution): other.version for other in line.pins}
-    required = re.findall(r"^Requires-Dist: ([\w.-]+)\s*==\s*([\w.]+)\s*$", metadata(pin), re.MULTILINE)
+    required = re.findall(r"^Requires-Dist: ([\w.-]+)(?:\[[^]]*\])?\s*==\s*([\w.]+)\s*$", metadata(pin), re.MULTILINE)
     exact = {canonicalize_name(name): version for name, version in required if canonicalize_name(name) in known}
     assert exact == {name: known[name] for name in exact}
     assert pin.upstream != "sglang" or {"torch", "flashinfer-python"} <= exact.keys()

@@ -39,6 +39,9 @@ AREAS = {
         "queue.carry", "queue.merging", "queue.moving", "queue.handoff", "queue.origin", "queue.rebasing",
         "queue.pinning", "queue.landing", "queue.causes", "verbs.rebase", "verbs._at",
     ),
+    "Upstream": (
+        "verbs.upstream", "verbs._destined", "verbs._submitted", "queue.statuses", "queue.formatters", "queue.outbox",
+    ),
     "Survey": ("verbs.survey", "queue.ranges", "queue.releases", "picture"),
     "Proofs": ("queue.proof", "queue.trial", "serving.evidence", "serving.flashinfer", "serving.rig"),
     "The machine": ("queue.git", "queue.home", "serving.nvcc"),
@@ -194,7 +197,8 @@ INTRODUCTION = """\
 
 Made from the code by `python -m tests.docs`: every refusal with what it says, why it is there, and what to do (→).
 *Slanted* words are filled in, *(one | the other)* is one of them; where a sentence comes twice, two places find it.
-Exit codes: 1 the answer is no and nothing was changed · 2 the call or a file of the series · 4 something is missing.
+Exit codes: 1 the answer is no and nothing was changed · 2 the call or a file of the series · 3 a person must go on · 4
+something is missing.
 """
 
 

@@ -18,6 +18,7 @@ from ..queue.scenes import add_distribution, copy_venv, make_venv
 from ..queue.toy import HOOK, Toy, write
 from .spoken import speak, wrong
 
+UNTARGETED = ("lint", "resolve", "rebase", "survey", "upstream")  # these have no target
 READERS = {"apply": ["--dry-run"], "export": ["--check"], "adopt": ["--dry-run", "change.diff"]}
 CHANGE = "--- a/python/toy/run.py\n+++ b/python/toy/run.py\n@@ -2 +2 @@\n-print('run')\n+print('walk')\n"
 START = (
@@ -179,7 +180,7 @@ def test_something_else_than_an_interpreter_is_an_answer(toy: Toy, make: Callabl
 def test_a_place_where_no_checkout_can_be_made_is_an_answer(toy: Toy, place: str) -> None:
     (toy.root / "here").write_text("a file")
     for verb in VERBS:
-        if verb not in ("lint", "resolve"):  # these two have no target
+        if verb not in UNTARGETED:
             said = speak(verb, *READERS.get(verb, [])[1:], "--into", place, "--json")
             assert wrong(said, as_json=True) is None, (verb, said)
             assert said.code in (1, 4)

@@ -10,6 +10,8 @@ import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 # What upstream's shared test helpers import and a unit test does not use.
 UNUSED_BY_UNITS = {"sglang": ("datasets",)}
@@ -25,10 +27,7 @@ def lay(upstream: str, site: Path, workspace: Path) -> str:
     if upstream == "sglang":
         return _sglang(site)
     if upstream == "flashinfer":
-        from .flashinfer import CUDA_VERSION, import_flashinfer
-
-        import_flashinfer(site, workspace)
-        return f"no GPU; FlashInfer is told that nvcc is {CUDA_VERSION}"
+        return _flashinfer(site, workspace)
     sys.path.insert(0, str(site))
     return "nothing is fabricated"
 
@@ -47,6 +46,20 @@ def _sglang(site: Path) -> str:
     return f"no GPU, torch {standing.torch}; fabricated: {', '.join(fabricated)}"
 
 
+def _flashinfer(site: Path, workspace: Path) -> str:
+    """FlashInfer; where CuTe DSL is installed, modules of its ask what the first card is while they load."""
+    import torch
+
+    from .flashinfer import CUDA_VERSION, import_flashinfer
+    from .rig.cards import RTX_PRO_6000_SERVER as CARD
+
+    major, minor = CARD.capability
+    seen = SimpleNamespace(multi_processor_count=CARD.sm_count, major=major, minor=minor, name=CARD.name)
+    with mock.patch.object(torch.cuda, "get_device_properties", lambda _device=None: seen):
+        import_flashinfer(site, workspace)
+    return f"no GPU; told that nvcc is {CUDA_VERSION}, and while it loads that the first card is {CARD.name}"
+
+
 def registration(site: Path, file: Path) -> str:
     """How upstream's CI would collect the file, by its own parser in the tree; "" where the tree has none."""
     parser = site / "sglang" / "test" / "ci" / "ci_register.py"
@@ -57,6 +70,6 @@ def registration(site: Path, file: Path) -> str:
     assert spec.loader is not None
     module = sys.modules["ci_register"] = module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = module.ut_parse_one_file(str(file))
+    found, runs_itself = module.ut_parse_one_file(str(file))
     rows = (f"{one.backend.name} {one.effective_suite}" for one in found if not one.disabled)
-    return ", ".join(rows) or "not registered"
+    return (", ".join(rows) or "not registered") + ("" if runs_itself else ", but the file does not run itself")

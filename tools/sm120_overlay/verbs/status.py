@@ -6,6 +6,7 @@ from .. import report
 from ._at import add_at, at_commit
 from ._options import add_selection, parser, wanted
 from ._show import as_json, show_target
+from ._submitted import add_upstream, submitted
 from ._targets import named_folders, one_line, reading, reports
 
 EXAMPLES = """\
@@ -13,6 +14,7 @@ EXAMPLES = """\
   status.py ~/src/sglang              a checkout of your own
   status.py --installed               what the Python that runs this imports
   status.py --installed .venv/bin/python --json
+  status.py --upstream                where every patch stands with its upstream, on every line
 
 states: applied, pending, interrupted (a run was cut; the next apply undoes it first), drifted (someone edited a file)
 exit codes: 0 everything applied, 1 something is not, 2 usage, 4 something is missing
@@ -24,7 +26,10 @@ def main(argv: list[str] | None = None) -> int:
     made = parser("status", "Show the state of every patch on the targets.", EXAMPLES)
     add_selection(made)
     add_at(made)
+    add_upstream(made)
     options = made.parse_args(argv)
+    if options.upstream:
+        return submitted(options)
     asked = at_commit(wanted(options), options)
     targets = reading(asked, named_folders(asked, options), options.installed)
     found = reports(asked, targets)
