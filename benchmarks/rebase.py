@@ -91,7 +91,7 @@ def prepare(scratch: Path, count: int) -> tuple[Path, Path, str, str]:
     apply = [sys.executable, str(project / "tools" / "apply.py"), "--line", NEW, "--only", "sglang", "--source", "pypi"]
     shutil.copytree(project / "patches" / OLD, project / "patches" / NEW)
     subprocess.run([*apply, "--into", str(scratch / "new")], check=True, capture_output=True)
-    git(checkout, "fetch", "-q", str(scratch / "new" / "sglang"), "HEAD:new")
+    git(checkout, "fetch", "-q", "--update-shallow", str(scratch / "new" / "sglang"), "HEAD:refs/heads/new")
     new = git(checkout, "rev-parse", "new").strip()
     commit_patches(checkout, old, new, count)
     for number in range(count):

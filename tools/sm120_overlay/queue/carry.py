@@ -128,7 +128,7 @@ def _wave(
     asked = [_merges(patch, files) for files in now]
     merged = merge_files(repo, (sides for sides in (_real(one) for row in asked for one in row.values()) if sides))
     results = [_result(row, merged) for row in asked]
-    pairs = [pair for files, result in zip(now, results, strict=True) for pair in _changed(files, result)]
+    pairs = [pair for files, result in zip(now, results, strict=True) for pair in _changed(patch, files, result)]
     sections = sections_between(repo, pairs)
     carried = []
     for ground, files, row, result in zip(grounds, now, asked, results, strict=True):
@@ -186,9 +186,12 @@ def _result(row: Mapping[str, _Merge], merged: Mapping[Sides, Entry | None]) -> 
     return found
 
 
-def _changed(files: Files, result: Mapping[str, Entry | object | None]) -> list[tuple[Entry, Entry]]:
-    pairs = ((files.get(path), entry) for path, entry in result.items())
-    return [(old, new) for old, new in pairs if old and isinstance(new, Entry) and old != new]
+def _changed(patch: Patch, files: Files, result: Mapping[str, Entry | object | None]) -> list[tuple[Entry, Entry]]:
+    """Before and after of every file that upstream has changed since: of the others the patch itself is the diff."""
+    pairs = [(edit, files.get(edit.path), result[edit.path]) for edit in patch.edits]
+    return [
+        (old, new) for edit, old, new in pairs if old and isinstance(new, Entry) and old != new and old.blob != edit.old
+    ]
 
 
 def _judged(
@@ -235,7 +238,7 @@ def _elsewhere(patch: Patch, files: Files, left: Files, sections: Mapping[tuple[
     """Hunks that stand in another function than the patch says."""
     found = []
     for edit in patch.edits:
-        said, now = _runs(hunk.section for hunk in edit.hunks), _runs(_sections_of(edit.path, files, left, sections))
+        said, now = _runs(hunk.section for hunk in edit.hunks), _runs(_sections_of(edit, files, left, sections))
         if any(said) and not in_order(now, said):
             other = next((name for name in now if name not in said), now[0] if now else "")
             found.append(f"in {edit.path} it stands in {_readable(other) or 'no function'!r} now")
@@ -245,7 +248,7 @@ def _elsewhere(patch: Patch, files: Files, left: Files, sections: Mapping[tuple[
 def _in_part(patch: Patch, files: Files, left: Files, sections: Mapping[tuple[Entry, Entry], list[str]]) -> list[str]:
     """What upstream has taken of the patch already."""
     before = sum(len(edit.hunks) for edit in patch.edits if edit.old)
-    after = sum(len(_sections_of(edit.path, files, left, sections)) for edit in patch.edits if edit.old)
+    after = sum(len(_sections_of(edit, files, left, sections)) for edit in patch.edits if edit.old)
     lost = [edit.path for edit in patch.edits if edit.path not in left]
     if lost:
         return [f"upstream has its change of {', '.join(lost)}"]
@@ -254,9 +257,12 @@ def _in_part(patch: Patch, files: Files, left: Files, sections: Mapping[tuple[En
     )
 
 
-def _sections_of(path: str, files: Files, left: Files, sections: Mapping[tuple[Entry, Entry], list[str]]) -> list[str]:
-    old, new = files.get(path), left.get(path)
-    return sections[old, new] if old and new else []
+def _sections_of(edit: Edit, files: Files, left: Files, sections: Mapping[tuple[Entry, Entry], list[str]]) -> list[str]:
+    """The function that each hunk stands in there; as the patch says where the file is the one that it was made on."""
+    old, new = files.get(edit.path), left.get(edit.path)
+    if not old or not new:
+        return []
+    return [hunk.section for hunk in edit.hunks] if old.blob == edit.old else sections[old, new]
 
 
 def in_order(some: Sequence[str], every: Sequence[str]) -> bool:
