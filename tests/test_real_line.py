@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from sm120_overlay.cli import main
 from sm120_overlay.queue.home import find_home
 from sm120_overlay.queue.pins import Line, Pin, load_lines
-from sm120_overlay.queue.wheels import fetch_wheel
+from sm120_overlay.queue.wheels import fetch_wheel, suited
 
 pytestmark = [pytest.mark.slow, pytest.mark.network]
 LINES = load_lines(find_home().pins)
@@ -101,7 +101,7 @@ def test_an_installed_line_has_the_same_digest_and_gives_back_every_byte(
     code, installed = answer(capsys, "apply", "--installed", str(python))
     assert code == 0
     assert by_upstream(installed, "digest") == by_upstream(checkout, "digest")
-    assert by_upstream(installed, "base") == {pin.upstream: f"{pin.version} py3-none-any" for pin in LINE.pins}
+    assert by_upstream(installed, "base") == {pin.upstream: f"{pin.version} {suited(pin).tag}" for pin in LINE.pins}
     assert answer(capsys, "verify", "--installed", str(python))[0] == 0
     assert answer(capsys, "apply", "--installed", str(python))[1]["targets"][0]["changed"] is False
     assert tree_of(site) != before

@@ -35,7 +35,13 @@ ODD = {
 OPTIONS = list(every_option())
 NAMES = [f"{verb} {option.option_strings[0]}" for verb, option in OPTIONS]
 VALUED = [number for number, (_, option) in enumerate(OPTIONS) if option.nargs != 0]
-HARMLESS = {"apply": ["--dry-run"], "export": ["--check"], "adopt": ["--dry-run"]}
+HARMLESS = {
+    "apply": ["--dry-run"],
+    "export": ["--check"],
+    "adopt": ["--dry-run"],
+    "rebase": ["--dry-run"],
+    "upstream": ["--dry-run"],
+}
 CONTRADICTIONS = (
     ["apply", "--installed", "--into", "x"],
     ["apply", "x", "--into", "y"],

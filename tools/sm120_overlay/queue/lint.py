@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +88,8 @@ def _said_of(home: Home, line: Line) -> dict[str, str]:
     """Slug → upstream, of the patches that a line carries or records as absent."""
     found = {one.slug: pin.upstream for pin in line.pins for one in pin.absent}
     for pin in line.pins:
-        found |= dict.fromkeys(series_names(home.patches(line.name, pin.upstream) / "series"), pin.upstream)
+        with suppress(OverlayError):  # a list that cannot be read is a finding of its own line
+            found |= dict.fromkeys(series_names(home.patches(line.name, pin.upstream) / "series"), pin.upstream)
     return found
 
 

@@ -13,7 +13,7 @@ from ..errors import Missing, Refused, UsageError
 from ..queue.carry import State
 from ..queue.causes import Cause, find_cause
 from ..queue.checkout import find_checkout, our_branch, read_commits
-from ..queue.export import export_range, exported_series
+from ..queue.export import check_whole, export_range, exported_series, exporting, workplace
 from ..queue.git import Repository, commit_exists, git_path, is_repository, objects_alone, run
 from ..queue.handoff import (
     HandOff,
@@ -71,6 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the verb."""
     options = _parser().parse_args(argv)
     home = own_home()
+    _undo_cut(home, options.dry_run)
     lines = load_lines(home.pins)
     _check(options, home, lines)
     folder = workshop_folder(home, options.upstream)
@@ -79,6 +80,19 @@ def main(argv: list[str] | None = None) -> int:
     (folder / "repo.git").mkdir(parents=True, exist_ok=True)
     with locked(folder / "repo.git" / "lock"):
         return _run(options, home, lines)
+
+
+def _undo_cut(home: Home, looks: bool) -> None:
+    """Takes back what a landing that was cut had written, before anything is read.
+
+    Raises:
+        Refused: one was cut, and this run only looks.
+    """
+    if looks or not workplace(home).journal.is_file():
+        check_whole(home)
+        return
+    with exporting(home):
+        report.say("a landing was cut here; what it had written was taken back first")
 
 
 def _parser() -> Parser:
