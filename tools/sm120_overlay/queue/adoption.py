@@ -6,13 +6,12 @@ The commits carry the user's own name as committer, so that `apply` never takes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatch
-from itertools import groupby
 
 from ..errors import Refused, UsageError
 from .bases import Base, Known, blobs_named, find_base
@@ -26,6 +25,7 @@ from .letter import Letter, letter_of_commit
 from .located import locate, names, readings, suffixes
 from .mail import overlay_paths
 from .paths import Spot, shown
+from .sections import moved_into
 from .unfinished import slug_of, unfinished_message
 
 ADOPTER = "SM120 Overlay adopt <adopt@sm120-overlay.invalid>"  # where git knows no name of the user's
@@ -343,29 +343,10 @@ def _reviewed(repo: Repository, before: str, commit: str, adopted: Adopted) -> I
         # A clone's attributes have no say in what a function is.
         with objects_alone(git_path(repo, "objects").parent) as bare:
             foreign = parse_foreign(Spot(commit), letter_of_commit(bare, commit, before).diff)
-        there = {one.name: _run_of(hunk.section for hunk in one.hunks) for one in foreign}
+        there = {one.name: [hunk.section for hunk in one.hunks] for one in foreign}
     for one in adopted.files:
-        said, now = _run_of(one.sections), there.get(one.path, [])
-        if one.how is How.CLEAN and any(said) and not _in_order(now, said):
-            other = next((name for name in now if name not in said), now[0] if now else "")
-            yield replace(one, how=How.MOVED, why=f"merged, now in {_readable(other)!r}")
-        else:
-            yield one
-
-
-def _in_order(some: Sequence[str], every: Sequence[str]) -> bool:
-    """Whether all of `some` come in `every`, in that order (a hunk may be there already, and so be left out)."""
-    left = iter(every)
-    return all(name in left for name in some)
-
-
-def _run_of(sections: Iterable[str]) -> list[str]:
-    """Functions in the order of the hunks, each once for hunks that follow each other."""
-    return [name for name, _ in groupby(section.strip() for section in sections)]
-
-
-def _readable(section: str) -> str:
-    return section.strip().encode("latin-1").decode("utf-8", "replace")
+        other = moved_into(one.sections, there.get(one.path, [])) if one.how is How.CLEAN else None
+        yield one if other is None else replace(one, how=How.MOVED, why=f"merged, now in {other!r}")
 
 
 def hand_off(repo: Repository, checkout: Checkout, adopted: Sequence[Adopted]) -> tuple[str, str]:

@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import groupby
 
 from .git import Change, Entry, Repository, diff_trees, tree_entries
 from .merging import Sides, merge_files, renamed, sections_between
 from .patch import Edit, Patch
+from .sections import moved_into
 from .series import Series
 
 Files = Mapping[str, Entry | None]
@@ -238,10 +238,9 @@ def _elsewhere(patch: Patch, files: Files, left: Files, sections: Mapping[tuple[
     """Hunks that stand in another function than the patch says."""
     found = []
     for edit in patch.edits:
-        said, now = _runs(hunk.section for hunk in edit.hunks), _runs(_sections_of(edit, files, left, sections))
-        if any(said) and not in_order(now, said):
-            other = next((name for name in now if name not in said), now[0] if now else "")
-            found.append(f"in {edit.path} it stands in {_readable(other) or 'no function'!r} now")
+        other = moved_into((hunk.section for hunk in edit.hunks), _sections_of(edit, files, left, sections))
+        if other is not None:
+            found.append(f"in {edit.path} it stands in {other or 'no function'!r} now")
     return found
 
 
@@ -263,21 +262,6 @@ def _sections_of(edit: Edit, files: Files, left: Files, sections: Mapping[tuple[
     if not old or not new:
         return []
     return [hunk.section for hunk in edit.hunks] if old.blob == edit.old else sections[old, new]
-
-
-def in_order(some: Sequence[str], every: Sequence[str]) -> bool:
-    """Whether all of `some` come in `every`, in that order (a hunk may be there already, and so be left out)."""
-    left = iter(every)
-    return all(name in left for name in some)
-
-
-def _runs(sections: Iterable[str]) -> list[str]:
-    """Functions in the order of the hunks, each once for hunks that follow each other."""
-    return [name for name, _ in groupby(section.strip() for section in sections)]
-
-
-def _readable(section: str) -> str:
-    return section.strip().encode("latin-1").decode("utf-8", "replace")
 
 
 def _named(row: Mapping[str, _Merge]) -> str:

@@ -330,6 +330,13 @@ def commit_exists(repo: Repository, commit: str) -> bool:
     return not out.endswith(b" missing\n")
 
 
+def commit_named(repo: Repository, revision: str) -> str:
+    """The id of the commit that a revision names, "" where it names none."""
+    how = ("--verify", "--quiet", "--end-of-options")
+    code, out, _ = attempt(repo, "rev-parse", *how, f"{revision}^{{commit}}")
+    return out.decode().strip() if code == 0 else ""
+
+
 @dataclass(frozen=True)
 class Branch:
     """A branch: its full name, its tip, and the worktree that has it checked out (None: no one)."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .git import Repository, attempt, run
+from .git import Repository, commit_named, run
 from .home import Home
 from .pins import Absent, Line, Pin, Wheel, pin_of
 from .sources import laid_out_root
@@ -38,7 +38,7 @@ def new_pin(old: Pin, line: str, version: str, repository: Path | None, say: Say
     tag = f"v{version}"
     wheel = Wheel(tag_of(file.name), hashlib.sha256(file.read_bytes()).hexdigest(), "")
     known = replace(old, line=line, tag=tag, version=version, wheels=(wheel,), absent=_still(old))
-    commit = _tagged(repository, tag) if repository else ""
+    commit = commit_named(Repository(repository.resolve()), f"refs/tags/{tag}") if repository else ""
     modes = _modes(repository, commit) if repository and commit else {}
     excluded = (*old.excluded, *_unmapped(known, file))
     present = {known.repository_path(name) for name in zipfile.ZipFile(file).namelist()}
@@ -71,13 +71,6 @@ def version_in(text: str) -> str:
 def _still(old: Pin) -> tuple[Absent, ...]:
     """What upstream has by now it has in later releases too; what did not matter there may matter here."""
     return tuple(one for one in old.absent if one.state == "absorbed")
-
-
-def _tagged(repository: Path, tag: str) -> str:
-    code, out, _ = attempt(
-        Repository(repository.resolve()), "rev-parse", "--verify", "--quiet", f"refs/tags/{tag}^{{commit}}"
-    )
-    return out.decode().strip() if code == 0 else ""
 
 
 def _modes(repository: Path, commit: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from .. import report
 from ..cache import cache_dir, publish
 from ..errors import Missing, OverlayError, UsageError
 from .build import build_root
-from .git import Repository, attempt, commit_exists, last_words, run, set_refs
+from .git import Repository, attempt, commit_exists, commit_named, last_words, run, set_refs
 from .pins import Pin
 from .wheels import Say, fetch_wheel, laid_out, suited
 
@@ -96,8 +96,7 @@ def known_commit(pin: Pin, repo: Repository) -> str:
     """The pinned commit as the repository has it, "" where it has not; of a pin without one, what its tag names."""
     if pin.commit:
         return pin.commit if commit_exists(repo, pin.commit) else ""
-    code, out, _ = attempt(repo, "rev-parse", "--verify", "--quiet", f"refs/tags/{pin.tag}^{{commit}}")
-    return out.decode().strip() if code == 0 else ""
+    return commit_named(repo, f"refs/tags/{pin.tag}")
 
 
 def _automatic(pin: Pin, say: Say) -> Source:

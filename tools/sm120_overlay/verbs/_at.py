@@ -14,7 +14,7 @@ from ..queue.build import COMMITTER
 from ..queue.carry import STOPPED, Carried, State, touched
 from ..queue.checkout import find_checkout
 from ..queue.export import export_range, exported_series
-from ..queue.git import Repository, attempt, git_path, objects_alone, run, tree_entries
+from ..queue.git import Repository, commit_named, git_path, objects_alone, run, tree_entries
 from ..queue.handoff import HandOff
 from ..queue.home import command
 from ..queue.merging import check_git
@@ -74,11 +74,11 @@ def at_commit(asked: Wanted, options: argparse.Namespace) -> Wanted:
 
 
 def _commit(repo: Repository, revision: str) -> str:
-    code, out, _ = attempt(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if code:
+    commit = commit_named(repo, revision)
+    if not commit:
         # why: a neighbouring commit is not the one that was asked for
         raise UsageError(f"{repo.path} has no commit {revision}.", "Fetch it there, or name one that it has.")
-    return out.decode().strip()
+    return commit
 
 
 def _upstream(asked: Wanted, line: Line, repo: Repository, commit: str) -> Pin:
