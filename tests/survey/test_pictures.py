@@ -113,7 +113,7 @@ def test_the_image_is_a_png_of_the_charts_size(chart: Chart) -> None:
 def test_without_pillow_the_image_says_what_to_do(monkeypatch: pytest.MonkeyPatch, upstream: Upstream) -> None:
     upstream.commit(NEAR)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setattr("sm120_overlay.verbs.survey.find_span", lambda *arguments: pytest.fail("it began to work"))
+    monkeypatch.setattr("sm120_overlay.verbs._ranges.find_span", lambda *arguments: pytest.fail("it began to work"))
     answer = survey(upstream, "..", "--png", upstream.path.parent / "x.png")
     assert (answer.code, "Pillow is not installed" in answer.said["error"]["what"]) == (4, True)
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from ..errors import Refused
 from .diff import quote
-from .git import Entry, GitError, Repository, git_path, read_objects, run
+from .git import Entry, GitError, Repository, git_path, object_ids, read_objects, run
 from .patch import Patch
 from .series import Series, chains, contents
 
 COMMITTER = "SM120 Overlay <overlay@sm120-overlay.invalid>"
 # fast-import needs a name to build on. Not one in a folder of its own: git would leave that behind, empty.
 SCRATCH = "refs/sm120-overlay-build"
+EPOCH = "Thu, 1 Jan 1970 00:00:00 +0000"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def build(repo: Repository, base: str, series: Series, before: Mapping[str, byte
 def build_root(repo: Repository, files: Mapping[str, tuple[str, bytes]], subject: str) -> str:
     """The id of one commit without parents that holds `files` (path → mode and bytes)."""
     stream = [b"commit %s\nmark :1\n" % SCRATCH.encode()]
-    stream += [f"{role} {COMMITTER} Thu, 1 Jan 1970 00:00:00 +0000\n".encode() for role in ("author", "committer")]
+    stream += [f"{role} {COMMITTER} {EPOCH}\n".encode() for role in ("author", "committer")]
     stream += _data(subject.encode() + b"\n")
     for path in sorted(files):
         mode, data = files[path]
@@ -100,11 +101,26 @@ def build_steps(
         who = f"author {said.author} {said.date}\ncommitter {said.committer} {said.date}\n"
         parent = f":{mark - 1}" if mark > 1 else base
         stream += [f"commit {SCRATCH}\nmark :{mark}\n{who}".encode(), *_data(said.message.encode())]
-        stream.append(f"from {parent}\n".encode())
-        rows = [f"D {quote(path)}\n" for path, entry in files.items() if entry is None]
-        rows += [f"M {entry.mode} {entry.blob} {quote(path)}\n" for path, entry in sorted(files.items()) if entry]
-        stream.append("".join(rows).encode("latin-1"))
+        stream += (f"from {parent}\n".encode(), _rows(files))
     return import_commits(repo, stream, len(steps))
+
+
+def build_trees(repo: Repository, revisions: Sequence[tuple[str, Mapping[str, Entry | None]]]) -> tuple[str, ...]:
+    """The ids of trees: each revision's (a commit), with these files in it (path → entry; None: deleted)."""
+    who = f"author {COMMITTER} {EPOCH}\ncommitter {COMMITTER} {EPOCH}\n"
+    stream = []
+    for mark, (revision, files) in enumerate(revisions, 1):
+        stream.append(f"commit {SCRATCH}\nmark :{mark}\n{who}data 0\nfrom {revision}\n".encode())
+        stream.append(_rows(files))
+    commits = import_commits(repo, stream, len(revisions))
+    ids = object_ids(repo, [f"{commit}^{{tree}}" for commit in commits])
+    return tuple(str(ids[f"{commit}^{{tree}}"]) for commit in commits)
+
+
+def _rows(files: Mapping[str, Entry | None]) -> bytes:
+    rows = [f"D {quote(path)}\n" for path, entry in files.items() if entry is None]
+    rows += [f"M {entry.mode} {entry.blob} {quote(path)}\n" for path, entry in sorted(files.items()) if entry]
+    return "".join(rows).encode("latin-1")
 
 
 def build_on(

@@ -92,6 +92,8 @@ def ground_at(repo: Repository, pin: str, series: Series, revision: str, more: I
         more: further paths to know of.
     """
     paths = {*touched(series), *more}
+    if not paths:  # to git no path at all means every one
+        return Ground(revision, {})
     files: dict[str, Entry | None] = dict.fromkeys(paths) | dict(tree_entries(repo, revision, paths))
     lost = [path for path in paths if files[path] is None]
     at_pin = tree_entries(repo, pin, lost) if lost else {}
@@ -104,6 +106,13 @@ def moved_to(repo: Repository, lost: Mapping[str, Entry], changes: Iterable[Chan
     """Path of a lost file → its new place among the files that `changes` add."""
     added = {change.path: change.new for change in changes if change.old is None and change.new is not None}
     return renamed(repo, lost, added)
+
+
+def distinct(grounds: Sequence[Ground]) -> tuple[list[Ground], list[int]]:
+    """The grounds that differ in what lies there, and for each ground the number of the one that is like it."""
+    keys = [(tuple(ground.files.items()), tuple(sorted(ground.places.items()))) for ground in grounds]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return list(dict(zip(keys, grounds, strict=True)).values()), [numbers[key] for key in keys]
 
 
 def carry(

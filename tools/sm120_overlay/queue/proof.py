@@ -36,7 +36,7 @@ LIMIT_S = 1800  # of one trial; a cold nvcc proof takes two minutes on two cores
 PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}  # a verdict depends on no plugin of the user's
 ASSERTIONS = ("AssertionError", "Failed")  # the second is pytest.fail and pytest.raises
 # Below serving/, what no patch's test imports (a test holds it).
-UNUSED = {"asking", "evidence.py", "suite.py", "__pycache__"}
+UNUSED = {"asking", "evidence.py", "launch", "suite.py", "__pycache__"}
 ENDED = (0, 1, 5)  # pytest's exit codes of a run that came to its end: passed, failed, nothing collected
 BOOT = """
 import sys

@@ -221,6 +221,8 @@ def grounds_along(
     (begin,) = find_commits(repo, [start])
     first, last = (ground_at(repo, pin, series, revision) for revision in (begin.id, [begin.id, *revisions][-1]))
     watched = {*touched(series), *first.places.values(), *last.places.values()}
+    if not watched:  # to git no path at all means every one
+        return (first,)
     moves: dict[tuple[str, str], str] = {}  # revision and path at the pin → where that revision puts it
     while True:
         there: dict[str, Entry | None] = dict(tree_entries(repo, begin.id, watched))

@@ -77,10 +77,15 @@ def release_steps(
         base: the commit that the series is made on.
         pins: those of every line: a release that is one is fetched by its hash.
     """
-    return tuple(_step(repo, base, series, _wheel(series.pin, version, pins, say), version) for version in versions)
+    return tuple(_step(repo, base, series, wheel_of(series.pin, version, pins, say), version) for version in versions)
 
 
-def _wheel(pin: Pin, version: str, pins: Sequence[Pin], say: Say) -> Path:
+def wheel_of(pin: Pin, version: str, pins: Sequence[Pin], say: Say) -> Path:
+    """The wheel of a release of this pin's upstream; by its hash where it is one of `pins`.
+
+    Raises:
+        Missing: the index does not give it.
+    """
     known = (one for one in pins if (one.upstream, one.version) == (pin.upstream, version))
     found = next(known, None)
     return fetch_wheel(found, say) if found else fetch_release(pin.distribution, version, say)

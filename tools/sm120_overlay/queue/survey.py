@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from .carry import STOPPED, Carried, Ground, State, carry
+from .carry import STOPPED, Carried, Ground, State, carry, distinct
 from .git import Repository, objects_alone
 from .patch import Patch
 from .ranges import Step, first_at, underneath
@@ -90,19 +90,17 @@ def _carried(
     commons: Sequence[Path], series: Series, grounds: Sequence[Ground], watch: Watch, jobs: int
 ) -> list[tuple[Carried, ...]]:
     """The patches on each ground; grounds that are equal are looked at once."""
-    keys = [(tuple(ground.files.items()), tuple(sorted(ground.places.items()))) for ground in grounds]
-    distinct = list(dict(zip(keys, grounds, strict=True)).values())
-    stretches = [distinct[at : at + STRETCH] for at in range(0, len(distinct), STRETCH)]
+    apart, numbers = distinct(grounds)
+    stretches = [apart[at : at + STRETCH] for at in range(0, len(apart), STRETCH)]
     found: list[tuple[Carried, ...]] = []
     pool = ThreadPoolExecutor(max_workers=jobs)
     try:
         for rows in pool.map(lambda stretch: _stretch(commons, series, stretch), stretches):
             found += rows
-            watch(len(found), len(distinct))
+            watch(len(found), len(apart))
     finally:
         pool.shutdown(cancel_futures=True)  # told to stop: what has not begun does not begin
-    known = dict(zip(dict.fromkeys(keys), found, strict=True))
-    return [known[key] for key in keys]
+    return [found[number] for number in numbers]
 
 
 def _stretch(commons: Sequence[Path], series: Series, grounds: Sequence[Ground]) -> list[tuple[Carried, ...]]:
