@@ -1,0 +1,1 @@
+"""Tests of bisection: which change of upstream's is behind a measurement."""
