@@ -1,0 +1,82 @@
+"""A noisy benchmark on a history of forty commits: `git bisect run` beside this tool, on the same measurements."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..queue.scenes import ask
+from ..queue.toy import Toy, git
+from ..survey.upstream import Upstream
+
+SPEED, COMMITS, CULPRIT = "python/toy/speed.txt", 40, 23
+OLD, NEW, NOISE = 100.0, 104.0, 2.5
+# One run: the revision's speed, and noise that hangs on the revision, the seed and how often it was measured before.
+BENCHMARK = f"""
+import random, sys
+from pathlib import Path
+text, counts, seed = Path(sys.argv[1]).read_text(), Path(sys.argv[2]), sys.argv[3]
+number, speed = text.split()
+again = sum(1 for one in counts.iterdir() if one.name.startswith(number + "-"))
+(counts / f"{{number}}-{{again}}").touch()
+value = float(speed) + random.Random(f"{{seed}} {{number}} {{again}}").gauss(0, {NOISE})
+print("speed", value)
+sys.exit(value > {(OLD + NEW) / 2})
+"""
+
+
+@pytest.fixture
+def history(upstream: Upstream) -> list[str]:
+    """Ids of the commits, oldest first; number CULPRIT is the first fast one."""
+    speeds = [OLD if number < CULPRIT else NEW for number in range(COMMITS + 1)]
+    return [upstream.commit({SPEED: f"{number} {speed}\n"}, number) for number, speed in enumerate(speeds)]
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Path:
+    """The benchmark as a script."""
+    script = tmp_path / "benchmark.py"
+    script.write_text(BENCHMARK)
+    return script
+
+
+def command(script: Path, counts: Path, seed: int, place: str) -> str:
+    counts.mkdir()
+    words = [shlex.quote(str(word)) for word in (sys.executable, script)]
+    return " ".join([*words, place, shlex.quote(str(counts)), str(seed)])
+
+
+def by_git(upstream: Upstream, history: list[str], script: Path, counts: Path, seed: int) -> int:
+    """The commit that `git bisect run` names with one run each, as its number."""
+    run = command(script, counts, seed, SPEED)
+    git(upstream.path, "bisect", "start", history[-1], history[0])
+    done = subprocess.run(
+        ["git", "bisect", "run", "sh", "-c", run], cwd=upstream.path, capture_output=True, text=True, check=True,
+        env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
+    )  # fmt: skip
+    git(upstream.path, "bisect", "reset")
+    (named,) = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("is the first bad commit")]
+    return history.index(named)
+
+
+def test_git_names_a_wrong_commit_half_of_the_time_and_we_name_the_right_one(
+    upstream: Upstream, history: list[str], benchmark: Path, tmp_path: Path, toy: Toy
+) -> None:
+    found = [by_git(upstream, history, benchmark, tmp_path / f"git{seed}", seed) for seed in range(8)]
+    assert sum(number == CULPRIT for number in found) <= len(found) / 2
+    wrong = next(seed for seed, number in enumerate(found) if number != CULPRIT)
+    run = command(benchmark, tmp_path / "ours", wrong, "{tree}/" + SPEED)
+    answer = ask(
+        "bisect", "run", "toy", f"{history[0]}..{history[-1]}", "--history", upstream.path, "--session",
+        tmp_path / "session", "--cmd", f"{run} || true", "--metric", r"regex:speed (\S+)", "--scale", "linear",
+    )  # fmt: skip
+    assert (answer.code, answer.said["status"]) == (0, "found")
+    (culprit,) = answer.said["culprits"]
+    assert [change["commit"] for change in culprit["changes"]] == [history[CULPRIT]]
+    assert abs(culprit["before"]["mean"] - OLD) < NOISE
+    assert abs(culprit["after"]["mean"] - NEW) < NOISE

@@ -1,0 +1,113 @@
+"""The second look at a culprit: is the new end without it as the old one was?
+
+Runs of that program and of the new end itself alternate, so that what drifts meanwhile is in both. None of them is
+counted by the posterior: they are booked on programs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import NormalDist, fmean
+
+from .decision.nouns import Verdict
+from .drive import Flight, begin, land, note
+from .events import BESIDE, UNDONE, Reverted, Undoing
+from .job import Job, Outcome, Scale
+from .session import TRIES, Score, Session, in_a_row, scored
+
+
+def confirm(flight: Flight, verdict: Verdict, undone: Callable[[int], Job] | str, score: Score = scored) -> Reverted:
+    """Takes the culprit back on the new end, measures, and writes down what that shows.
+
+    Args:
+        verdict: found; with one culprit.
+        undone: the job of a run number, of the new end with the culprit taken back; or why there is no such tree.
+
+    Raises:
+        Missing: a run stopped everything, or all hosts are gone.
+    """
+    if isinstance(undone, str):
+        found = Reverted(Undoing.CONFLICT, undone)
+    else:
+        key = undone(0).key
+        _measure(flight, undone, key)
+        found = _shown(flight.session, verdict, key, score)
+    note(flight, found)
+    return found
+
+
+def _measure(flight: Flight, undone: Callable[[int], Job], key: str) -> None:
+    """As many runs of both as verify a change, in turn; a program that fails twice in a row ends it."""
+    rules, last = flight.session.opened.rules, len(flight.history.programs) - 1
+    wanted = 1 if rules.scale is Scale.EXACT else rules.verify
+    beside = flight.job_for(0, last).key
+    while not failed(flight.session, key, beside):
+        made = {one: len(numbers(flight.session, one, of)) for one, of in ((UNDONE, key), (BESIDE, beside))}
+        for program, _ in flight.under_way.values():
+            made[program] += 1
+        while flight.free > 0 and min(made.values()) < wanted:
+            one = UNDONE if made[UNDONE] <= made[BESIDE] else BESIDE
+            number = flight.session.next_number
+            begin(flight, one, undone(number) if one == UNDONE else flight.job_for(number, last))
+            made[one] += 1
+        if not flight.under_way and min(made.values()) >= wanted:
+            return
+        land(flight)
+
+
+def failed(session: Session, key: str, beside: str) -> str:
+    """Why one of the two gives no number ("": both do, as far as is known)."""
+    for program, of in ((UNDONE, key), (BESIDE, beside)):
+        out = [made.ran for made in session.runs if made.program == program and made.key == of and made.void is None]
+        skipped = [ran for ran in out if ran.outcome in (Outcome.SKIPPED, Outcome.SKIP_RANGE)]
+        row = in_a_row(session, program, of)
+        if skipped or len(row) >= TRIES:
+            return (skipped or list(row))[-1].why or "the command skips it"
+    return ""
+
+
+def numbers(session: Session, program: int, key: str, score: Score | None = None) -> list[float]:
+    """The numbers of one of the two, on the decision's scale where `score` is given."""
+    metric = session.opened.cell.metric
+    values = [
+        made.ran.value
+        for made in session.runs
+        if made.program == program and made.key == key and made.void is None and made.ran.value is not None
+    ]
+    return [score(metric, value) for value in values] if score else values
+
+
+def _shown(session: Session, verdict: Verdict, key: str, score: Score) -> Reverted:
+    beside = next((made.key for made in reversed(session.runs) if made.program == BESIDE), "")
+    if why := failed(session, key, beside):
+        return Reverted(Undoing.UNTESTABLE, f"no run judges the new end without it: {why}", key)
+    without, new = numbers(session, UNDONE, key, score), numbers(session, BESIDE, beside, score)
+    outcome = judged(session.opened.rules.scale, session.opened.rules.confidence, verdict, without, new)
+    return Reverted(outcome, _SAID[outcome].format(runs=len(without)), key)
+
+
+_SAID = {
+    Undoing.CONFIRMED: "without it the new end is as the old one was ({runs} runs)",
+    Undoing.REFUTED: "without it the new end stays as it is ({runs} runs)",
+    Undoing.UNDECIDED: "without it the new end is neither as the old one was nor as it is ({runs} runs)",
+}
+
+
+def judged(scale: Scale, confidence: float, verdict: Verdict, without: list[float], new: list[float]) -> Undoing:
+    """To which end's level the new end without the culprit belongs.
+
+    It belongs to the nearer one, if it differs from the other by more than the noise of as many runs explains.
+    """
+    if scale is Scale.EXACT:
+        return Undoing.REFUTED if set(without) <= set(new) else _exactly(verdict, without)
+    here, stays = fmean(without), fmean(new)
+    was = stays + verdict.old.mean - verdict.new.mean  # beside the runs of today
+    share = 1 / len(without) + 1 / len(new)
+    sure = NormalDist().inv_cdf((1 + confidence) / 2) * verdict.noise * share**0.5
+    if abs(here - was) < abs(here - stays):
+        return Undoing.CONFIRMED if abs(here - stays) > sure else Undoing.UNDECIDED
+    return Undoing.REFUTED if abs(here - was) > sure else Undoing.UNDECIDED
+
+
+def _exactly(verdict: Verdict, without: list[float]) -> Undoing:
+    return Undoing.CONFIRMED if set(without) == {verdict.old.mean} else Undoing.UNDECIDED
