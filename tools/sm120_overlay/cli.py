@@ -23,6 +23,7 @@ VERBS = {
     "export": "turn the commits of a series' branch back into patch files",
     "rebase": "move a series to another pin",
     "survey": "say which change of upstream's breaks or absorbs each patch",
+    "bisect": "find the upstream change behind a measurement, if there is one",
     "upstream": "make one patch ready for its upstream, or ask whether it is still needed there",
     "lint": "check what every patch must be",
 }
