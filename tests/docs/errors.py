@@ -42,7 +42,11 @@ AREAS = {
     "Upstream": (
         "verbs.upstream", "verbs._destined", "verbs._submitted", "queue.statuses", "queue.formatters", "queue.outbox",
     ),
-    "Survey": ("verbs.survey", "queue.ranges", "queue.releases", "picture"),
+    "Survey": ("verbs.survey", "verbs._ranges", "queue.ranges", "queue.releases", "picture"),
+    "Bisect": (
+        "bisection", "serving.launch", "picture.bisection", "verbs.bisect", "verbs._bisect_options",
+        "verbs._bisect_plan", "verbs._bisect_run", "verbs._bisect_show",
+    ),
     "Proofs": ("queue.proof", "queue.trial", "serving.evidence", "serving.flashinfer", "serving.rig"),
     "The machine": ("queue.git", "queue.home", "serving.nvcc"),
 }  # fmt: skip

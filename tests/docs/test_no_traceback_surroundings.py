@@ -18,7 +18,7 @@ from ..queue.scenes import add_distribution, copy_venv, make_venv
 from ..queue.toy import HOOK, Toy, write
 from .spoken import speak, wrong
 
-UNTARGETED = ("lint", "resolve", "rebase", "survey", "upstream")  # these have no target
+UNTARGETED = ("lint", "resolve", "rebase", "survey", "upstream", "bisect")  # these have no target
 READERS = {"apply": ["--dry-run"], "export": ["--check"], "adopt": ["--dry-run", "change.diff"]}
 CHANGE = "--- a/python/toy/run.py\n+++ b/python/toy/run.py\n@@ -2 +2 @@\n-print('run')\n+print('walk')\n"
 START = (
