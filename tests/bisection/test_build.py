@@ -80,7 +80,7 @@ def test_a_build_cut_by_kill_9_is_started_anew_in_an_empty_folder(folder: Path, 
         "    folder, os.environ, log, log, locks=(lock,)))"
     )
     worker = subprocess.Popen([sys.executable, "-c", script, str(folder)])
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while not (folder / "half").exists() and time.monotonic() < until:
         time.sleep(0.02)
     worker.kill()

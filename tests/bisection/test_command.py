@@ -14,7 +14,7 @@ import pytest
 
 from sm120_overlay.bisection.command import Order, last_lines, run, start, stop
 
-GRANDCHILD = "setsid sh -c 'echo $$ > pid; exec sleep 60' & "
+GRANDCHILD = "setsid sh -c 'echo $$ > pid; exec sleep 600' & "
 
 
 @pytest.fixture
@@ -88,23 +88,23 @@ def test_when_the_worker_dies_or_is_interrupted_nothing_is_left(number: int, tmp
     )
     command = GRANDCHILD + "echo $$ > shell; wait"
     worker = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), command], stderr=subprocess.DEVNULL)
-    assert within(10, lambda: lives(tmp_path / "pid") and lives(tmp_path / "shell"))
+    assert within(120, lambda: lives(tmp_path / "pid") and lives(tmp_path / "shell"))
     worker.send_signal(number)
     worker.wait()
-    assert within(10, lambda: not lives(tmp_path / "pid") and not lives(tmp_path / "shell"))
+    assert within(120, lambda: not lives(tmp_path / "pid") and not lives(tmp_path / "shell"))
 
 
 def test_a_keeper_that_is_killed_is_told_and_all_it_kept_is_ended(order: Callable[..., Order], tmp_path: Path) -> None:
-    keeper = start(order(GRANDCHILD + "echo $$ > shell; exec sleep 60"))
-    assert within(10, lambda: lives(tmp_path / "pid") and lives(tmp_path / "shell"))
+    keeper = start(order(GRANDCHILD + "echo $$ > shell; exec sleep 600"))
+    assert within(120, lambda: lives(tmp_path / "pid") and lives(tmp_path / "shell"))
     keeper.kill()
     ended = stop(keeper)
     assert (ended.why, ended.left) == ("keeper", ())
-    assert within(5, lambda: not lives(tmp_path / "pid") and not lives(tmp_path / "shell"))
+    assert within(120, lambda: not lives(tmp_path / "pid") and not lives(tmp_path / "shell"))
 
 
 def test_a_command_is_stopped_when_the_watch_says_no(order: Callable[..., Order]) -> None:
-    assert run(order("sleep 60"), watch=lambda: False).why == "stopped"
+    assert run(order("sleep 600"), watch=lambda: False).why == "stopped"
 
 
 def test_the_last_lines_of_a_long_log_are_told(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -302,22 +301,6 @@ def test_the_formula_knows_what_a_run_can_tell() -> None:
     assert [round(capacity(d), 3) for d in (0.5, 1.0, 2.0, 4.0, 8.0)] == [0.044, 0.161, 0.486, 0.913, 1.0]
     assert expected_runs(64, 2.0) == pytest.approx(1.3 * 6 / 0.486 + 12.5 + 7, rel=0.01)
     assert expected_runs(1, 0.0) == expected_runs(1, 1e-9) == expected_runs(1, 0.25)
-
-
-def test_a_decision_on_a_long_history_takes_milliseconds() -> None:
-    chance = np.random.default_rng(2)
-    programs = [0, 4096, *chance.integers(1, 4096, 58).tolist()]
-    runs = [Reading(at, float((at > 900) + chance.normal()), "", n) for n, at in enumerate(programs * 5)]
-    decide(even(4096), runs, LINEAR)
-    best = min(_seconds(lambda: decide(even(4096), runs, LINEAR)) for _ in range(5))
-    assert best < 0.05  # about 5 ms on a quiet core; the rest is for a busy one
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 @pytest.mark.parametrize("rules", [LINEAR, PASS_FAIL, EXACT])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -33,7 +32,7 @@ from sm120_overlay.bisection.events import (
 )
 from sm120_overlay.bisection.job import Job, Outcome, Ran, Scale
 from sm120_overlay.bisection.journal import NAME, append, held
-from sm120_overlay.bisection.session import fold, readings
+from sm120_overlay.bisection.session import Session, fold, readings
 from sm120_overlay.errors import Missing, Refused, UsageError
 
 from .driven import (
@@ -287,31 +286,44 @@ def test_what_is_known_is_told_before_the_first_run_and_after_each(tmp_path: Pat
     assert seen == list(range(len(runs(tmp_path)) + 1))
 
 
-def test_a_budget_that_is_spent_gives_the_best_that_is_known_and_a_later_run_goes_on(tmp_path: Path) -> None:
-    first = run_toy(tmp_path, rules=LINEAR, watch=lambda session, decision: _nap(session, 8), budget_s=0.3)
-    assert first.status is Status.CREDIBLE_SET
+class Clock:
+    """Seconds that pass when a test says so, in place of the driver's."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        patch.setattr("sm120_overlay.bisection.drive.monotonic", lambda: self.now)
+
+    def spent_after(self, count: int) -> Callable[[Session, Decision], None]:
+        """A watcher who lets the budget of 3 s pass at so many runs."""
+
+        def watch(session: Session, _: Decision) -> None:
+            self.now = 4.0 * (len(session.runs) >= count)
+
+        return watch
+
+
+def test_a_budget_that_is_spent_gives_the_best_that_is_known_and_a_later_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = Clock(monkeypatch).spent_after(8)
+    assert run_toy(tmp_path, rules=LINEAR, watch=watch, budget_s=3).status is Status.CREDIBLE_SET
     assert run_toy(tmp_path).status is Status.FOUND
 
 
-def _nap(session: Any, after: int) -> None:
-    if len(session.runs) >= after:
-        time.sleep(0.35)
-
-
-def test_a_budget_ends_a_run_that_is_under_way(tmp_path: Path) -> None:
-    go_on = threading.Event()
+def test_a_budget_ends_a_run_that_is_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, go_on = Clock(monkeypatch), threading.Event()
 
     def does(job: Job) -> Ran:
         if job.number > 6:
-            go_on.wait(20)
+            clock.now = 4.0
+            go_on.wait(300)
         return measured(job)
 
     pool = Pool(does)
-    began = time.monotonic()
-    assert run_toy(tmp_path, pool, budget_s=0.3).status is Status.CREDIBLE_SET
-    assert pool.closed and time.monotonic() - began < 5
+    assert run_toy(tmp_path, pool, budget_s=3).status is Status.CREDIBLE_SET
+    assert pool.closed and not go_on.is_set()
     last = runs(tmp_path)[-1].ran
-    assert (last.outcome, last.why) == (Outcome.LOST, "the budget of 0.3 s ended")
+    assert (last.outcome, last.why) == (Outcome.LOST, "the budget of 3 s ended")
     go_on.set()
 
 
@@ -367,8 +379,10 @@ def test_the_real_decision_leaves_programs_out_that_fail_and_names_the_block(tmp
     assert (verdict.status, verdict.culprits[0].programs) == (Status.BLOCK, (CULPRIT, CULPRIT + 1))
 
 
-def test_the_real_decision_gives_a_credible_set_when_the_budget_is_spent(tmp_path: Path) -> None:
-    verdict = run_toy(tmp_path, decide=decide, watch=lambda session, decision: _nap(session, 7), budget_s=0.3)
+def test_the_real_decision_gives_a_credible_set_when_the_budget_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = run_toy(tmp_path, decide=decide, watch=Clock(monkeypatch).spent_after(7), budget_s=3)
     assert verdict.status is Status.CREDIBLE_SET
 
 

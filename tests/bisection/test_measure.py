@@ -103,8 +103,8 @@ def test_a_signal_and_an_exit_code_are_both_told(job: Callable[..., Job]) -> Non
 
 
 def test_a_command_that_hangs_fails_at_its_limit(job: Callable[..., Job]) -> None:
-    ran = measure(job("echo step 3; sleep 60", EXIT, limit_s=0.3))
-    assert (ran.outcome, ran.why) == (Outcome.FAILED, "the command ran past its limit of 0.3 s: step 3")
+    ran = measure(job("echo step 3; sleep 600", EXIT, limit_s=3.0))
+    assert (ran.outcome, ran.why) == (Outcome.FAILED, "the command ran past its limit of 3 s: step 3")
 
 
 def test_a_build_comes_first_once_and_gives_the_interpreter(job: Callable[..., Job]) -> None:
@@ -141,7 +141,7 @@ def test_a_server_that_does_not_come_up_fails_the_run(job: Callable[..., Job]) -
 
 def test_a_server_that_dies_meanwhile_fails_the_run_at_once(job: Callable[..., Job]) -> None:
     dies = f"echo loading; {serves()} & while [ ! -e die ]; do sleep 0.05; done; echo out of memory"
-    ran = measure(job("touch die; sleep 60", EXIT, server=Server(dies, "http://127.0.0.1:{port}/", 20, 0.2)))
+    ran = measure(job("touch die; sleep 600", EXIT, server=Server(dies, "http://127.0.0.1:{port}/", 120, 0.2)))
     assert ran.outcome is Outcome.FAILED
     assert "the server ended while the command ran: loading\nout of memory" in ran.why
 
@@ -152,19 +152,19 @@ def test_a_worker_that_is_killed_leaves_neither_server_nor_command(job: Callable
     (tmp_path / "server.py").write_text(SERVER)
     server = f"{shlex.quote(sys.executable)} {tmp_path}/server.py {{port}} 200 deaf"
     starts = f"setsid sh -c 'echo $$ > {pids}/server; exec {server}' & wait"
-    hangs = f"echo $$ > {pids}/command; sleep 60"
-    one = job(hangs, EXIT, server=Server(starts, "http://127.0.0.1:{port}/", 20, 0.2))
+    hangs = f"echo $$ > {pids}/command; sleep 600"
+    one = job(hangs, EXIT, server=Server(starts, "http://127.0.0.1:{port}/", 120, 0.2))
     (tmp_path / "job").write_bytes(pickle.dumps(one))
     script = (
         "import pickle, sys; from sm120_overlay.bisection.measure import measure\n"
         "measure(pickle.load(open(sys.argv[1], 'rb')))"
     )
     worker = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "job")])
-    assert within(20, lambda: lives(pids / "command"))
+    assert within(120, lambda: lives(pids / "command"))
     assert lives(pids / "server")
     worker.kill()
     worker.wait()
-    assert within(15, lambda: not lives(pids / "command") and not lives(pids / "server"))
+    assert within(120, lambda: not lives(pids / "command") and not lives(pids / "server"))
 
 
 def test_a_full_disk_loses_the_run_and_judges_no_program(

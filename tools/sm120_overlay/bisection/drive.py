@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import os
 import platform
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic, time
 from typing import Protocol
 
 from ..errors import Missing, OverlayError
@@ -112,7 +112,7 @@ def note(flight: Flight, event: Event) -> None:
 def flown(flight: Flight) -> Iterator[Flight]:
     """A driver takes the session up; whatever ends it early, runs that have come back are written down first."""
     try:
-        note(flight, Driven(os.getpid(), platform.node(), time.time()))
+        note(flight, Driven(os.getpid(), platform.node(), time()))
         yield flight
     except BaseException:
         with held_back(), suppress(OverlayError):  # a full disk; what ended it is said instead
@@ -146,13 +146,13 @@ def drive(
     Raises:
         Missing: an end gives no number, a run stopped it all, all hosts are gone, or the budget ended too early.
     """
-    until = time.monotonic() + budget_s
+    until = monotonic() + budget_s
     while True:
         decision = _asked(flight, decide, score)
         watch(flight.session, decision)
         if isinstance(decision.next, Verdict) and not flight.under_way:
             break
-        if time.monotonic() >= until:
+        if monotonic() >= until:
             decision = _spent(flight, decide, score, budget_s)
             watch(flight.session, decision)
             break
@@ -201,7 +201,7 @@ def _begin(flight: Flight, ask: Ask) -> None:
 def begin(flight: Flight, program: int, job: Job) -> None:
     """Starts a run that is booked on this program."""
     with held_back():  # a job that is given away and not known here could not be ended
-        note(flight, Started(job.number, program, time.time()))
+        note(flight, Started(job.number, program, time()))
         flight.under_way[_submitted(flight.hosts, job)] = (program, job)
 
 
@@ -220,13 +220,13 @@ def land(flight: Flight, until: float = math.inf) -> None:
     Raises:
         Missing: it stopped everything, all hosts are gone, or a program takes every host away.
     """
-    while not (done := [each for each in flight.under_way if each.done()]) and time.monotonic() < until:
+    while not (done := [each for each in flight.under_way if each.done()]) and monotonic() < until:
         if flight.hosts.width <= 0:
             # why: a bisection that waits for hosts that do not come back never ends
             raise Missing("All hosts are gone.", "See to the hosts, then run again: it goes on from there.")
         if not flight.under_way:
             raise RuntimeError("the decision asks for no run and gives no answer")
-        wait(flight.under_way, min(TICK, max(until - time.monotonic(), 0.0)), FIRST_COMPLETED)
+        wait(flight.under_way, min(TICK, max(until - monotonic(), 0.0)), FIRST_COMPLETED)
     write_down(flight, done)
 
 
