@@ -10,7 +10,8 @@ The culprit is one of N changes, evenly; a run gives its program's level with Ga
 `git, 1 run` and `git, k runs` simulate the strategy of `git bisect run` with a script that averages k runs and compares
 with halfway between the ends (k runs each): the smallest k of a list that is right in 99 %, which one must know
 beforehand. No git runs here. `ETA` is the formula that the tool shows, `ratio` mean runs over it. In `same` there is
-no change, and right is to say so. Each trap names what is wrong with its world.
+no change, and right is to say so. Each trap names what is wrong with its world. `found, partly` counts answers of one
+change of which the second look (the change taken back on the new end, so often as verifies it) says that it is a part.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ from dataclasses import asdict, dataclass, field  # noqa: E402
 
 import numpy as np  # noqa: E402
 
+from sm120_overlay.bisection.confirm import judged  # noqa: E402
 from sm120_overlay.bisection.decision.expected import expected_runs  # noqa: E402
 from sm120_overlay.bisection.decision.nouns import Field, Reading, Rules, Status, Verdict  # noqa: E402
 from sm120_overlay.bisection.decision.rule import decide  # noqa: E402
+from sm120_overlay.bisection.events import Undoing  # noqa: E402
 from sm120_overlay.bisection.job import Scale  # noqa: E402
 
 REPEATS = (1, 2, 3, 4, 5, 7, 10, 12, 14, 16, 20, 24, 28, 40, 48, 52, 56, 64, 80, 120)
@@ -109,11 +112,15 @@ class Bench:
         inner = np.flatnonzero(chance.random(world.last + 1) < world.untestable).tolist()
         self.field = Field((1.0,) * world.last, frozenset(inner) - {0, world.last})
 
-    def run(self, program: int, host: int) -> float:
-        """One run of a program."""
+    def run(self, program: int, host: int, undone: int = -1) -> float:
+        """One run of a program, perhaps with one change taken back."""
         world, chance = self.world, self.chance
         shares = (world.share, 1 - world.share)
-        step = sum(share for share, culprit in zip(shares, self.culprits, strict=False) if program >= culprit)
+        step = sum(
+            share
+            for share, culprit in zip(shares, self.culprits, strict=False)
+            if program >= culprit and culprit != undone
+        )
         step *= world.part != "same"
         if world.levels:
             return float(chance.random() < world.levels[int(step)])
@@ -140,6 +147,16 @@ def bisect(bench: Bench) -> tuple[Verdict, int, int, int]:
         rounds += 1
 
 
+def second_look(bench: Bench, verdict: Verdict) -> str:
+    """The status, and whether taking the change back shows that it made a part only."""
+    if verdict.status is not Status.FOUND or bench.world.part == "same" or bench.world.levels:
+        return verdict.status.value
+    last, rules = bench.world.last, bench.world.rules
+    without = [bench.run(last, 0, undone=verdict.culprits[0].programs[0]) for _ in range(rules.verify)]
+    new = [bench.run(last, 0) for _ in range(rules.verify)]
+    return "found, partly" if judged(rules, verdict, without, new) is Undoing.PARTLY else verdict.status.value
+
+
 def is_right(bench: Bench, verdict: Verdict) -> bool:
     """Whether a verdict is what the world was drawn as."""
     if bench.world.part == "same":
@@ -164,7 +181,7 @@ def trial(world: World, trials: int, part: int) -> list[Trial]:
         bench, began = Bench(world, chance), time.perf_counter()
         verdict, runs, built, rounds = bisect(bench)
         seconds = time.perf_counter() - began
-        found.append((is_right(bench, verdict), runs, built, rounds, verdict.status.value, seconds))
+        found.append((is_right(bench, verdict), runs, built, rounds, second_look(bench, verdict), seconds))
     return found
 
 

@@ -466,23 +466,38 @@ def test_a_new_end_without_its_culprit_that_no_run_judges_is_said(tmp_path: Path
 
 
 def _between(old: float, new: float) -> Verdict:
-    return Verdict(Status.FOUND, (), level([old]), level([new]), level([new - old]), 10.0, "")
+    return Verdict(Status.FOUND, (), level([old] * 3), level([new] * 3), level([new - old]), 10.0, "")
+
+
+def _judged(scale: Scale, verdict: Verdict, without: float, new: float) -> Undoing:
+    return judged(Rules(scale, confidence=0.99), verdict, [without] * 3, [new] * 3)
 
 
 def test_a_difference_that_noise_explains_decides_nothing() -> None:
     small = _between(100.0, 105.0)
-    assert judged(Scale.LINEAR, 0.99, small, [100.0] * 3, [105.0] * 3) is Undoing.UNDECIDED
-    assert judged(Scale.LINEAR, 0.99, small, [105.0] * 3, [105.0] * 3) is Undoing.UNDECIDED
+    assert _judged(Scale.LINEAR, small, 100.0, 105.0) is Undoing.UNDECIDED
+    assert _judged(Scale.LINEAR, small, 105.0, 105.0) is Undoing.UNDECIDED
 
 
 def test_a_host_that_became_slower_meanwhile_is_in_both() -> None:
     large = _between(100.0, 200.0)
-    assert judged(Scale.LINEAR, 0.99, large, [140.0] * 3, [240.0] * 3) is Undoing.CONFIRMED
-    assert judged(Scale.LINEAR, 0.99, large, [140.0] * 3, [140.0] * 3) is Undoing.REFUTED
+    assert _judged(Scale.LINEAR, large, 140.0, 240.0) is Undoing.CONFIRMED
+    assert _judged(Scale.LINEAR, large, 140.0, 140.0) is Undoing.REFUTED
 
 
-def test_where_equality_counts_the_old_ends_number_confirms_and_a_third_one_decides_nothing() -> None:
+def test_a_culprit_that_makes_but_a_part_of_the_difference_shows_that_there_is_another(tmp_path: Path) -> None:
+    large = _between(100.0, 200.0)
+    assert _judged(Scale.LINEAR, large, 140.0, 200.0) is Undoing.PARTLY
+    assert _judged(Scale.LINEAR, large, 50.0, 200.0) is Undoing.PARTLY  # another change goes the other way
+    assert judged(Rules(Scale.LINEAR, min_effect=45.0), large, [140.0] * 3, [200.0] * 3) is Undoing.CONFIRMED
+    found = _confirmed(tmp_path, _gives(150.0))
+    assert (found.outcome, found.why) == (
+        Undoing.PARTLY, "49% of the difference goes with it, and another change makes the rest (3 runs)",
+    )  # fmt: skip
+
+
+def test_where_equality_counts_the_old_ends_number_confirms_and_a_third_one_shows_another_change() -> None:
     exact = _between(3.0, 5.0)
-    assert judged(Scale.EXACT, 0.99, exact, [3.0], [5.0]) is Undoing.CONFIRMED
-    assert judged(Scale.EXACT, 0.99, exact, [5.0], [5.0]) is Undoing.REFUTED
-    assert judged(Scale.EXACT, 0.99, exact, [4.0], [5.0]) is Undoing.UNDECIDED
+    assert _judged(Scale.EXACT, exact, 3.0, 5.0) is Undoing.CONFIRMED
+    assert _judged(Scale.EXACT, exact, 5.0, 5.0) is Undoing.REFUTED
+    assert _judged(Scale.EXACT, exact, 4.0, 5.0) is Undoing.PARTLY

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import NormalDist, fmean
 
-from .decision.nouns import Verdict
+from .decision.nouns import Rules, Verdict
 from .drive import Flight, begin, land, note
 from .events import BESIDE, UNDONE, Reverted, Undoing
 from .job import Job, Outcome, Scale
@@ -82,32 +82,45 @@ def _shown(session: Session, verdict: Verdict, key: str, score: Score) -> Revert
     if why := failed(session, key, beside):
         return Reverted(Undoing.UNTESTABLE, f"no run judges the new end without it: {why}", key)
     without, new = numbers(session, UNDONE, key, score), numbers(session, BESIDE, beside, score)
-    outcome = judged(session.opened.rules.scale, session.opened.rules.confidence, verdict, without, new)
-    return Reverted(outcome, _SAID[outcome].format(runs=len(without)), key)
+    outcome = judged(session.opened.rules, verdict, without, new)
+    share = (fmean(new) - fmean(without)) / ((verdict.new.mean - verdict.old.mean) or 1.0)
+    return Reverted(outcome, _SAID[outcome].format(runs=len(without), share=share), key)
 
 
 _SAID = {
     Undoing.CONFIRMED: "without it the new end is as the old one was ({runs} runs)",
     Undoing.REFUTED: "without it the new end stays as it is ({runs} runs)",
-    Undoing.UNDECIDED: "without it the new end is neither as the old one was nor as it is ({runs} runs)",
+    Undoing.PARTLY: "{share:.0%} of the difference goes with it, and another change makes the rest ({runs} runs)",
+    Undoing.UNDECIDED: "the noise hides whether the new end is as the old one was without it ({runs} runs)",
 }
 
 
-def judged(scale: Scale, confidence: float, verdict: Verdict, without: list[float], new: list[float]) -> Undoing:
+def judged(rules: Rules, verdict: Verdict, without: list[float], new: list[float]) -> Undoing:
     """To which end's level the new end without the culprit belongs.
 
-    It belongs to the nearer one, if it differs from the other by more than the noise of as many runs explains.
+    It belongs to the nearer one, if it differs from the other by more than the noise of as many runs explains; to
+    neither, if it differs from both by that and by `min_effect`.
+
+    Args:
+        rules: how sure is sure, and what is no difference.
+        verdict: the levels of the ends, and the noise.
+        without: its runs.
+        new: runs of the new end beside those.
     """
-    if scale is Scale.EXACT:
+    if rules.scale is Scale.EXACT:
         return Undoing.REFUTED if set(without) <= set(new) else _exactly(verdict, without)
     here, stays = fmean(without), fmean(new)
     was = stays + verdict.old.mean - verdict.new.mean  # beside the runs of today
     share = 1 / len(without) + 1 / len(new)
-    sure = NormalDist().inv_cdf((1 + confidence) / 2) * verdict.noise * share**0.5
+    both = share + 1 / max(verdict.old.runs, 1) + 1 / max(verdict.new.runs, 1)
+    sure = NormalDist().inv_cdf((1 + rules.confidence) / 2) * verdict.noise
+    differs = abs(here - stays) > sure * share**0.5
+    if differs and min(abs(here - stays), abs(here - was)) > max(sure * both**0.5, rules.min_effect):
+        return Undoing.PARTLY
     if abs(here - was) < abs(here - stays):
-        return Undoing.CONFIRMED if abs(here - stays) > sure else Undoing.UNDECIDED
-    return Undoing.REFUTED if abs(here - was) > sure else Undoing.UNDECIDED
+        return Undoing.CONFIRMED if differs else Undoing.UNDECIDED
+    return Undoing.REFUTED if abs(here - was) > sure * share**0.5 else Undoing.UNDECIDED
 
 
 def _exactly(verdict: Verdict, without: list[float]) -> Undoing:
-    return Undoing.CONFIRMED if set(without) == {verdict.old.mean} else Undoing.UNDECIDED
+    return Undoing.CONFIRMED if set(without) == {verdict.old.mean} else Undoing.PARTLY

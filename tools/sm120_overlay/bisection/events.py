@@ -28,7 +28,8 @@ class Undoing(str, Enum):
 
     CONFIRMED = "confirmed"  # it gives the old end's level again
     REFUTED = "refuted"  # it stays as it was: something else did it, or did it too
-    UNDECIDED = "undecided"  # neither
+    PARTLY = "partly"  # it gives a third level for sure: another change makes the rest
+    UNDECIDED = "undecided"  # the noise hides which
     CONFLICT = "conflict"  # the culprit does not revert cleanly there
     UNTESTABLE = "untestable"  # it reverts, and no run judges what comes out
 
