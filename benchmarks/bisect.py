@@ -152,9 +152,13 @@ def second_look(bench: Bench, verdict: Verdict) -> str:
     if verdict.status is not Status.FOUND or bench.world.part == "same" or bench.world.levels:
         return verdict.status.value
     last, rules = bench.world.last, bench.world.rules
-    without = [bench.run(last, 0, undone=verdict.culprits[0].programs[0]) for _ in range(rules.verify)]
-    new = [bench.run(last, 0) for _ in range(rules.verify)]
-    return "found, partly" if judged(rules, verdict, without, new) is Undoing.PARTLY else verdict.status.value
+    without, new = [], []
+    for _ in range(2):  # as bisection.confirm does
+        without += [bench.run(last, 0, undone=verdict.culprits[0].programs[0]) for _ in range(rules.verify)]
+        new += [bench.run(last, 0) for _ in range(rules.verify)]
+        if judged(rules, verdict, without, new) is not Undoing.PARTLY:
+            return verdict.status.value
+    return "found, partly"
 
 
 def is_right(bench: Bench, verdict: Verdict) -> bool:

@@ -492,8 +492,19 @@ def test_a_culprit_that_makes_but_a_part_of_the_difference_shows_that_there_is_a
     assert judged(Rules(Scale.LINEAR, min_effect=45.0), large, [140.0] * 3, [200.0] * 3) is Undoing.CONFIRMED
     found = _confirmed(tmp_path, _gives(150.0))
     assert (found.outcome, found.why) == (
-        Undoing.PARTLY, "49% of the difference goes with it, and another change makes the rest (3 runs)",
+        Undoing.PARTLY, "49% of the difference goes with it, and another change makes the rest (6 runs)",
     )  # fmt: skip
+
+
+def test_a_third_level_is_not_said_for_one_odd_run(tmp_path: Path) -> None:
+    odd = Counter({"left": 3})
+
+    def does(job: Job) -> Ran:
+        odd["left"] -= 1
+        return Ran(job.number, Outcome.MEASURED, 132.0 if odd["left"] == 2 else 100.0 + job.number % 3, host="here")
+
+    assert _confirmed(tmp_path, does).outcome is Undoing.CONFIRMED
+    assert [event.program for event in runs(tmp_path)].count(UNDONE) == 6  # three more were asked for
 
 
 def test_where_equality_counts_the_old_ends_number_confirms_and_a_third_one_shows_another_change() -> None:
