@@ -22,6 +22,7 @@ from sm120_overlay.bisection.events import (
     Event,
     Opened,
     Reverted,
+    Ruled,
     Skipped,
     Started,
     Undoing,
@@ -67,6 +68,7 @@ events = st.one_of(
     st.builds(Skipped, counts, texts, st.booleans(), texts),
     st.builds(Concluded, verdicts),
     st.builds(Reverted, st.sampled_from(Undoing), texts, texts),
+    st.builds(Ruled, rules),
 )
 
 

@@ -8,9 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from sm120_overlay.bisection.events import BESIDE, UNDONE, Concluded, Driven, Ended, Event, Skipped, Started, Voided
+from sm120_overlay.bisection.decision.nouns import Level, Rules, Status, Verdict
+from sm120_overlay.bisection.events import (
+    BESIDE,
+    UNDONE,
+    Concluded,
+    Driven,
+    Ended,
+    Event,
+    Ruled,
+    Skipped,
+    Started,
+    Voided,
+)
 from sm120_overlay.bisection.history import History
-from sm120_overlay.bisection.job import Outcome, Ran
+from sm120_overlay.bisection.job import Outcome, Ran, Scale
 from sm120_overlay.bisection.session import (
     Session,
     build_cost,
@@ -19,6 +31,7 @@ from sm120_overlay.bisection.session import (
     field_of,
     fold,
     measured_at,
+    new_limits,
     readings,
     to_retry,
     untestable,
@@ -29,6 +42,8 @@ from .driven import linear, run_toy, toy_history, toy_opened
 
 HISTORY = toy_history()
 OPENED = toy_opened(HISTORY)
+NOWHERE = Level(0.0, 0.0, 0.0, 0)
+VERDICT = Verdict(Status.CREDIBLE_SET, (), NOWHERE, NOWHERE, NOWHERE, 0.0, "the runs were spent")
 
 
 def run(number: int, program: int, outcome: Outcome = Outcome.MEASURED, why: str = "", **more: float) -> Ended:
@@ -178,6 +193,23 @@ def test_a_session_of_another_history_or_command_is_refused(tmp_path: Path) -> N
     with pytest.raises(Refused) as refused:
         check_same(OPENED, other, tmp_path)
     assert refused.value.what == f"{tmp_path} is another session: cell, history differ."
+
+
+def test_other_limits_are_no_other_session_and_an_answer_that_they_gave_is_open_again(tmp_path: Path) -> None:
+    wanted = replace(OPENED, rules=replace(OPENED.rules, most_runs=7, confidence=0.999))
+    check_same(OPENED, wanted, tmp_path)
+    assert new_limits(OPENED, wanted) == {"confidence": (0.99, 0.999), "most_runs": (2000, 7)}
+    answered = folded(Concluded(VERDICT))
+    assert answered.verdict == VERDICT
+    ruled = folded(Concluded(VERDICT), Ruled(wanted.rules))
+    assert (ruled.opened.rules, ruled.verdict) == (wanted.rules, None)
+
+
+@pytest.mark.parametrize("rules", [Rules(Scale.LOG), Rules(Scale.LINEAR, paired=True), Rules(Scale.LINEAR, 0.5)])
+def test_other_rules_are_another_session(tmp_path: Path, rules: Rules) -> None:
+    with pytest.raises(Refused) as refused:
+        check_same(replace(OPENED, rules=Rules(Scale.LINEAR)), replace(OPENED, rules=rules), tmp_path)
+    assert refused.value.what == f"{tmp_path} is another session: rules differ."
 
 
 def test_thousands_of_programs_are_looked_at_at_once() -> None:

@@ -186,6 +186,15 @@ def test_the_session_of_another_command_is_refused(clone: Upstream) -> None:
     assert "is another session" in answer.said["error"]["what"]
 
 
+def test_a_session_whose_runs_were_spent_goes_on_with_more_of_them(clone: Upstream) -> None:
+    spent = run(clone, "--most-runs", 4)
+    assert (spent.code, spent.said["status"], len(spent.said["runs"])) == (1, "credible-set", 4)
+    more = run(clone)
+    assert (more.code, more.said["status"]) == (0, "found")
+    assert more.said["runs"][:4] == spent.said["runs"]
+    assert "--most-runs is 2000 from here on, it was 4" in more.err
+
+
 def test_no_change_is_an_answer(clone: Upstream) -> None:
     answer = run(clone, "--scale", "exact", command="echo speed: 100")
     assert (answer.code, answer.said["status"]) == (1, "no-change")

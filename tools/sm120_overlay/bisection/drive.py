@@ -20,11 +20,24 @@ from typing import Protocol
 from ..errors import Missing, OverlayError
 from ..stops import held_back
 from .decision.nouns import Ask, Decision, Field, Reading, Rules, Verdict
-from .events import Concluded, Driven, Ended, Event, Opened, Started
+from .events import Concluded, Driven, Ended, Event, Opened, Ruled, Started
 from .history import History
 from .job import Job, Outcome, Ran
 from .journal import Journal, append, held
-from .session import Score, Session, after, build_cost, built, check_same, field_of, fold, readings, scored, to_retry
+from .session import (
+    Score,
+    Session,
+    after,
+    build_cost,
+    built,
+    check_same,
+    field_of,
+    fold,
+    new_limits,
+    readings,
+    scored,
+    to_retry,
+)
 
 LOST_IN_A_ROW = 5  # runs of one program that took their host away, one after the other, before that is said
 TICK = 1.0  # seconds between looks at the clock while runs are under way
@@ -85,20 +98,29 @@ class Flight:
 
 
 @contextmanager
-def taken_up(folder: Path, wanted: Opened) -> Iterator[tuple[Journal, Session, int]]:
-    """The session of a folder, begun or gone on with, and how many bytes of a torn last line were cut off.
+def taken_up(folder: Path, wanted: Opened) -> Iterator[tuple[Journal, Session, tuple[str, ...]]]:
+    """The session of a folder, begun or gone on with, and what a person should know of that.
 
     Raises:
         Refused: another process is at work on it, it is another session, or a line of it is none of ours.
     """
     with held(folder) as (journal, written):
+        said = (f"its last line, which was cut, is left off ({written.torn} bytes)",) if written.torn else ()
         if written.events:
             session = fold(written.events)
             check_same(session.opened, wanted, folder)
+            limits = new_limits(session.opened, wanted)
+            if limits:
+                append(journal, ruled := Ruled(wanted.rules))
+                session = after(session, ruled)
+            said += tuple(
+                f"--{name.replace('_', '-')} is {now:g} from here on, it was {was:g}"
+                for name, (was, now) in limits.items()
+            )
         else:
             append(journal, wanted)
             session = Session(wanted)
-        yield journal, session, written.torn
+        yield journal, session, said
 
 
 def note(flight: Flight, event: Event) -> None:

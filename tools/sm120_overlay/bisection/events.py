@@ -67,6 +67,13 @@ class Driven:
 
 
 @dataclass(frozen=True)
+class Ruled:
+    """From here on other limits hold: how sure is sure enough, and how many runs may be made."""
+
+    rules: Rules
+
+
+@dataclass(frozen=True)
 class Started:
     """A run is given to the hosts."""
 
@@ -119,10 +126,11 @@ class Reverted:
     key: str = ""
 
 
-Event = Opened | Driven | Started | Ended | Voided | Skipped | Concluded | Reverted
+Event = Opened | Driven | Ruled | Started | Ended | Voided | Skipped | Concluded | Reverted
 KINDS: Mapping[str, type[Any]] = {
     "session": Opened,
     "driver": Driven,
+    "rules": Ruled,
     "start": Started,
     "run": Ended,
     "void": Voided,

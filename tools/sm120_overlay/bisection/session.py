@@ -19,6 +19,7 @@ from .events import (
     Event,
     Opened,
     Reverted,
+    Ruled,
     Skipped,
     Started,
     Voided,
@@ -31,6 +32,7 @@ Score = Callable[[Metric, float], float]
 FAILURES = (Outcome.FAILED, Outcome.UNBUILT)
 SAID_SO = (Outcome.SKIPPED, Outcome.SKIP_RANGE)
 BY_HAND = "it was skipped by hand"
+LIMITS = ("confidence", "ends", "verify", "most_runs")  # of the rules: they change no number and no question
 TRIES = 2  # failures in a row after which no run can judge a program
 
 
@@ -84,6 +86,8 @@ def after(session: Session, event: Event) -> Session:
         case Driven():
             lost = {**session.lost, **session.flying}
             return replace(session, flying={}, lost=lost, aborted="", drivers=session.drivers + 1)
+        case Ruled():
+            return replace(session, opened=replace(session.opened, rules=event.rules), verdict=None)
         case Started() | Ended():
             session = replace(session, verdict=session.verdict if event.program < 0 else None)
             return _started(session, event) if isinstance(event, Started) else _ended(session, event)
@@ -125,11 +129,12 @@ def _skipped(session: Session, event: Skipped) -> Session:
 
 
 def check_same(found: Opened, wanted: Opened, folder: Path) -> None:
-    """Sees that a session is the one that is asked for: the same cell, rules and history.
+    """Sees that a session is the one that is asked for: the same cell, history and rules, but for their limits.
 
     Raises:
         Refused: it is another.
     """
+    found = replace(found, rules=replace(found.rules, **{name: getattr(wanted.rules, name) for name in LIMITS}))
     differ = [
         each.name
         for each in fields(Opened)
@@ -142,6 +147,12 @@ def check_same(found: Opened, wanted: Opened, folder: Path) -> None:
             f"{folder} is another session: {names} differ.",
             "Repeat what that session was begun with, or begin another one (--session FOLDER).",
         )
+
+
+def new_limits(found: Opened, wanted: Opened) -> dict[str, tuple[float, float]]:
+    """The limits that another run of the same session sets anew: what they were and what they are."""
+    both = {name: (getattr(found.rules, name), getattr(wanted.rules, name)) for name in LIMITS}
+    return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
 
 def measured_at(history: History, program: int) -> Revision:

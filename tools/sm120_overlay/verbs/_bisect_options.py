@@ -30,7 +30,8 @@ EXAMPLES = """\
   bisect.py void 7                    run 7 does not count: somebody used the machine
   bisect.py report --html bisect.html --png bisect.png
 
-`run` again, with the same arguments, goes on where it was stopped. docs/bisecting.md says how it decides, what the
+`run` again, with the same arguments, goes on where it was stopped; its limits (--budget, --most-runs, --confidence,
+--ends, --verify) may be others. docs/bisecting.md says how it decides, what the
 placeholders are, and what a command's exit codes mean (125 skip, 129 skip the neighbours too, 130 and more stop).
 
 exit codes: 0 found, 1 no change or not sure, 2 usage, 4 something is missing or a command said stop, 130 interrupted

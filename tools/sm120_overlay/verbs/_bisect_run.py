@@ -12,15 +12,15 @@ from pathlib import Path
 from .. import report
 from ..bisection.confirm import confirm
 from ..bisection.decision.nouns import Decision, Rules, Status
-from ..bisection.drive import Flight, Watch, drive, flown
+from ..bisection.drive import Flight, Watch, drive, flown, taken_up
 from ..bisection.events import UNDONE, Opened, as_json
 from ..bisection.history import History, Revision
 from ..bisection.hosts import open_hosts
 from ..bisection.job import Cell, Job, Scale, Server
-from ..bisection.journal import Journal, append, held
+from ..bisection.journal import Journal
 from ..bisection.metric import parse_metric
 from ..bisection.placeholders import check_placeholders
-from ..bisection.session import Session, check_same, fold, measured_at
+from ..bisection.session import Session, measured_at
 from ..queue.pins import Lines
 from ._bisect_known import history_of, known, told_of
 from ._bisect_live import watching
@@ -46,18 +46,11 @@ def run(options: argparse.Namespace) -> Told:
             unit_of(options.metric), (options.term_old or "", options.term_new or ""), options.releases, fixed(options),
             time.time(),
         )  # fmt: skip
-        with held(folder) as (journal, written):
-            session = fold(written.events) if written.events else _begin(journal, opened)
-            check_same(session.opened, opened, folder)
-            report.say(f"{folder}: {len(session.runs)} runs so far")
+        with taken_up(folder, opened) as (journal, session, known_of_it):
+            report.say("; ".join((f"{folder}: {len(session.runs)} runs so far", *known_of_it)))
             if len(found.history.programs) > 1:
                 _measure(options, found, journal, session, folder)
     return known(folder, found.lines)
-
-
-def _begin(journal: Journal, opened: Opened) -> Session:
-    append(journal, opened)
-    return fold([opened])
 
 
 def _measure(options: argparse.Namespace, found: Found, journal: Journal, session: Session, folder: Path) -> None:
