@@ -150,14 +150,14 @@ def bisect(bench: Bench) -> tuple[Verdict, int, int, int]:
 def second_look(bench: Bench, verdict: Verdict) -> str:
     """The status, and whether taking the change back shows that it made a part only."""
     if verdict.status is not Status.FOUND or bench.world.part == "same" or bench.world.levels:
-        return verdict.status.value
+        return str(verdict.status.value)
     last, rules = bench.world.last, bench.world.rules
     without, new = [], []
     for _ in range(2):  # as bisection.confirm does
         without += [bench.run(last, 0, undone=verdict.culprits[0].programs[0]) for _ in range(rules.verify)]
         new += [bench.run(last, 0) for _ in range(rules.verify)]
         if judged(rules, verdict, without, new) is not Undoing.PARTLY:
-            return verdict.status.value
+            return str(verdict.status.value)
     return "found, partly"
 
 

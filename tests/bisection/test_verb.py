@@ -14,6 +14,7 @@ from sm120_overlay.bisection.events import Driven, Ended, Event, Opened, Started
 from sm120_overlay.bisection.history import Change, History, Revision
 from sm120_overlay.bisection.job import Cell, How, Metric, Outcome, Ran
 from sm120_overlay.bisection.journal import append, held
+from sm120_overlay.bisection.reach import Rules as Rules_of_reach
 from sm120_overlay.cli import main
 from sm120_overlay.queue.ranges import Commit
 
@@ -195,6 +196,17 @@ def test_a_session_whose_runs_were_spent_goes_on_with_more_of_them(clone: Upstre
     assert "--most-runs is 2000 from here on, it was 4" in more.err
 
 
+def test_a_file_beside_the_package_counts_where_the_command_names_it(clone: Upstream) -> None:
+    for number, speed in ((LAST + 1, "100"), (LAST + 2, "150"), (LAST + 3, "150")):
+        clone.commit({"bench/speed.txt": speed, "README.md": f"toy {number}\n"}, number)
+    what = ("run", "toy", "main~2..main", "--history", clone.path, "--metric", "regex:([0-9]+)", "--scale", "exact")
+    found = said(*what, "--cmd", "cat {tree}/bench/speed.txt")
+    assert (found.code, found.said["status"]) == (0, "found"), found
+    assert [change["number"] for change in found.said["culprits"][0]["changes"]] == [LAST + 2]
+    blind = said(*what, "--cmd", "echo 1", "--session", clone.path.parent / "blind")
+    assert (blind.code, blind.said["status"], blind.said["runs"]) == (1, "no-change", [])
+
+
 def test_no_change_is_an_answer(clone: Upstream) -> None:
     answer = run(clone, "--scale", "exact", command="echo speed: 100")
     assert (answer.code, answer.said["status"]) == (1, "no-change")
@@ -215,6 +227,37 @@ def test_the_dry_run_measures_nothing(clone: Upstream) -> None:
     assert culled[3]
     assert not any(culled[number] for number in culled if number != 3)
     assert answer.said["runs"] == []
+
+
+def _launching(patch: pytest.MonkeyPatch, root: str) -> None:
+    """The toy's launch begins with one of its modules."""
+    rules = Rules_of_reach("the toy's launch", "python", ("toy",), (root,))
+    patch.setattr("sm120_overlay.verbs._bisect_plan.launch_of", lambda *_, **__: rules)
+
+
+def test_what_no_launch_reaches_is_measured_with_no_cull_and_the_reason_stays(
+    clone: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _launching(monkeypatch, "toy.core")
+    culled, kept = (run(clone, "--dry-run", *more).said["commits"] for more in ((), ("--no-cull",)))
+    reasons = {one["number"]: one["culled"] for one in culled if one["culled"]}
+    assert "no launch reaches it: python/toy/part5.py" in reasons[5]
+    assert {one["number"] for one in kept if one["culled"]} == {3}  # prose is the same program
+    assert next(one["why"] for one in kept if one["number"] == 5) == reasons[5]
+    assert len({one["program"] for one in kept}) > len({one["program"] for one in culled})
+
+
+def test_without_culling_a_launch_that_is_not_known_is_said_and_goes_on(
+    clone: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _launching(monkeypatch, "toy.gone")
+    assert (
+        run(clone, "--dry-run").said["error"]["todo"]
+        == "Name the upstream whose trees these are, or bisect without culling."
+    )
+    answer = run(clone, "--dry-run", "--no-cull")
+    assert "(toy.gone) is there. So it is not known what a launch reaches." in answer.err
+    assert {one["number"] for one in answer.said["commits"] if one["culled"]} == {3}
 
 
 def test_a_command_that_says_stop_ends_it_all(clone: Upstream) -> None:

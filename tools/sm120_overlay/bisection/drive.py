@@ -105,7 +105,9 @@ def taken_up(folder: Path, wanted: Opened) -> Iterator[tuple[Journal, Session, t
         Refused: another process is at work on it, it is another session, or a line of it is none of ours.
     """
     with held(folder) as (journal, written):
-        said = (f"its last line, which was cut, is left off ({written.torn} bytes)",) if written.torn else ()
+        said: tuple[str, ...] = (
+            (f"its last line, which was cut, is left off ({written.torn} bytes)",) if written.torn else ()
+        )
         if written.events:
             session = fold(written.events)
             check_same(session.opened, wanted, folder)

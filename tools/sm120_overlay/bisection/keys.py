@@ -28,16 +28,19 @@ class Keys:
     pins: Mapping[str, str]
 
 
-def keys_of_commits(repo: Repository, pin: Pin, trees: Sequence[str]) -> list[Keys]:
+def keys_of_commits(repo: Repository, pin: Pin, trees: Sequence[str], sees: Sequence[str] = ()) -> list[Keys]:
     """The keys of trees that are laid out as upstream's repository.
 
     A run sees the package, what its project file and those beside it require, and the commits of submodules; an
     environment is built from these files and submodules, and from sources that are no Python.
+
+    Args:
+        sees: paths outside the packages that a run sees, too; an environment may be built from them.
     """
     prefixes = [prefix.rstrip("/") for prefix, _ in pin.paths]
     folders = sorted({str(PurePosixPath(prefix).parent) for prefix in prefixes})
     beside = [str(PurePosixPath(folder, name)) for folder in folders for name in BUILD]
-    found = _ids(repo, trees, [*prefixes, *beside, ".gitmodules"])
+    found = _ids(repo, trees, [*prefixes, *beside, *sees, ".gitmodules"])
     read = [path for path in (*beside, ".gitmodules") if path.endswith(BESIDE)]
     blobs = read_objects(repo, {found[tree, path] for tree in trees for path in read} - {""})
     texts = {blob: each.data for blob, each in blobs.items() if each}
@@ -48,8 +51,8 @@ def keys_of_commits(repo: Repository, pin: Pin, trees: Sequence[str]) -> list[Ke
 
     def keys(tree: str) -> Keys:
         said = [_said(texts.get(found[tree, path], b"")) for path in read if path.endswith("pyproject.toml")]
-        seen = [f"{path} {found[tree, path]}" for path in (*prefixes, *plain, *modules[tree])]
-        built = [f"{path} {found[tree, path]}" for path in (*beside, *native, *modules[tree])]
+        seen = [f"{path} {found[tree, path]}" for path in (*prefixes, *plain, *sees, *modules[tree])]
+        built = [f"{path} {found[tree, path]}" for path in (*beside, *native, *sees, *modules[tree])]
         return Keys(
             _named([*seen, *(each.text for each in said)]), _named(built), _pins(n for s in said for n in s.needs)
         )

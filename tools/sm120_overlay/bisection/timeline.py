@@ -47,7 +47,9 @@ class _Place:
         return self.at.id
 
 
-def commits_between(repo: Repository, pin_commit: str, series: Series, span: Span, on_conflict: str = SKIP) -> History:
+def commits_between(
+    repo: Repository, pin_commit: str, series: Series, span: Span, on_conflict: str = SKIP, sees: Sequence[str] = ()
+) -> History:  # fmt: skip
     """Every commit of a range along first parents, from the old end back to main and on to the new one.
 
     Args:
@@ -55,6 +57,7 @@ def commits_between(repo: Repository, pin_commit: str, series: Series, span: Spa
         pin_commit: the commit that the series is made on.
         on_conflict: of a revision that a patch does not go onto: "skip" no run can judge it, "drop" it is measured
             without the patch, "stop" refuse.
+        sees: paths outside the packages that a run sees, too.
 
     Raises:
         Refused: a patch does not go onto a revision, and that was to be refused.
@@ -64,7 +67,7 @@ def commits_between(repo: Repository, pin_commit: str, series: Series, span: Spa
     _check(places, rows, on_conflict)
     files = [_files(row) for row in rows]
     trees = build_trees(repo, [(place.revision, changed) for place, changed in zip(places, files, strict=True)])
-    keys = keys_of_commits(repo, series.pin, trees)
+    keys = keys_of_commits(repo, series.pin, trees, sees)
     return _history(repo, places, rows, trees, keys, on_conflict)
 
 

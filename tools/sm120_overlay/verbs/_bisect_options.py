@@ -40,7 +40,7 @@ SESSIONS = Path("build", "bisect")
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 FIXED = (
     "upstream", "range", "releases", "line", "cmd", "metric", "scale", "build", "server", "health", "ready", "limit",
-    "on_conflict", "model", "no_cull", "without", "no_series", "min_effect", "paired",
+    "on_conflict", "model", "loads", "no_cull", "without", "no_series", "min_effect", "paired",
 )  # fmt: skip
 
 
@@ -116,6 +116,10 @@ def _add_revisions(part: argparse._ArgumentGroup) -> None:
         help="a revision that a patch does not go onto: cannot be judged, is measured without it, or ends all",
     )  # fmt: skip
     part.add_argument("--model", type=given, metavar="ARCH", help="the architecture that is served: culls other models")
+    part.add_argument(
+        "--loads", type=given, action="append", default=[], metavar="MODULE",
+        help="a module that runs too: a plugin, an entry point of your own (what -m names in a command is known)",
+    )  # fmt: skip
     part.add_argument("--no-cull", action="store_true", help="measure changes that no launch can reach, too")
 
 
@@ -215,6 +219,9 @@ def check_run(options: argparse.Namespace) -> None:
     if options.model and options.no_cull:
         # why: --model is there to cull by
         raise UsageError("--model was given together with --no-cull.", "Leave one of them out.")
+    if options.loads and options.no_cull:
+        # why: --loads is there to cull less
+        raise UsageError("--loads was given together with --no-cull.", "Leave one of them out.")
     if not options.dry_run and not (options.cmd and options.metric):
         # why: nothing else says what a run is
         raise UsageError("run needs --cmd and --metric.", "Or --dry-run, which measures nothing.")

@@ -13,9 +13,12 @@ from ..bisection.decision.nouns import Rules
 from ..bisection.history import History, Revision
 from ..bisection.keys import keys_of_commits, keys_of_releases
 from ..bisection.reach import judge
-from ..bisection.timeline import commits_between, releases_between, with_reach
+from ..bisection.reach.rules import Rules as ReachRules
+from ..bisection.sees import Sees, rules_seeing, seen_by
+from ..bisection.timeline import commits_between, releases_between, uncull, with_reach
 from ..bisection.trees import archive, python_path, submodules
 from ..bisection.undoing import undone_on_new
+from ..errors import Refused
 from ..picture.page import shortened
 from ..queue.build import base_contents, build
 from ..queue.export import check_whole
@@ -75,12 +78,13 @@ def _commits(asked: Range, options: argparse.Namespace, home: Home) -> Iterator[
     series = _series(stretch.pin, options, home)
     with objects_alone(*stretch.commons) as repo:
         build(repo, stretch.base, series, base_contents(repo, stretch.base, series))
-        history = commits_between(repo, stretch.base, series, stretch.span, options.on_conflict)
-        judged = _judged(repo, history, options, stretch.pin)
+        sees = _seen(options, stretch.pin)
+        history = commits_between(repo, stretch.base, series, stretch.span, options.on_conflict, sees.paths)
+        judged = _judged(repo, history, options, stretch.pin, sees)
         left = submodules(repo, history.revisions[-1].tree)
         if left:
             report.say(f"{', '.join(left)}: submodules, which {{tree}} lacks: what builds or runs it must fetch them")
-        yield _found(asked, repo, judged, stretch.pin, (stretch.old, stretch.new), False)
+        yield _found(asked, repo, judged, stretch.pin, (stretch.old, stretch.new), sees)
 
 
 @contextmanager
@@ -91,8 +95,8 @@ def _releases(asked: Range, options: argparse.Namespace, home: Home) -> Iterator
     with objects_alone(git_path(Repository(source.repository), "objects").parent) as repo:
         build(repo, source.commit, series, base_contents(repo, source.commit, series))
         history = releases_between(repo, source.commit, series, between, asked.pins, options.on_conflict, report.say)
-        judged = _judged(repo, history, options, pin)
-        yield _found(asked, repo, judged, pin, (between[0], between[-1]), True)
+        judged = _judged(repo, history, options, pin, _seen(options, pin))
+        yield _found(asked, repo, judged, pin, (between[0], between[-1]), None)
 
 
 def _series(pin: Pin, options: argparse.Namespace, home: Home) -> Series:
@@ -101,28 +105,55 @@ def _series(pin: Pin, options: argparse.Namespace, home: Home) -> Series:
     return replace(series, patches=()) if options.no_series else select(series, None, tuple(options.without))
 
 
-def _judged(repo: Repository, history: History, options: argparse.Namespace, pin: Pin) -> History:
-    """The history with what no launch can reach culled, where it is known what a launch of this upstream loads."""
+def _rules(options: argparse.Namespace, pin: Pin) -> ReachRules | None:
+    """What a launch of this upstream loads, where that is known."""
     models = [options.model] if options.model else ()
-    rules = None if options.no_cull else launch_of(pin.upstream, models, folder=python_path(pin, options.releases))
+    return launch_of(pin.upstream, models, options.loads, python_path(pin, options.releases))
+
+
+def _seen(options: argparse.Namespace, pin: Pin) -> Sees:
+    """What the commands run of the tree besides."""
+    rules = _rules(options, pin)
+    packages = rules.packages if rules else tuple(place.strip("/") for _, place in pin.paths)
+    folder = rules.folder if rules else python_path(pin, options.releases).removeprefix(".")
+    commands = (text for text in (options.cmd, options.server, options.build) if text)
+    return seen_by(commands, folder, packages, rules.scripts if rules else ())
+
+
+def _judged(repo: Repository, history: History, options: argparse.Namespace, pin: Pin, sees: Sees) -> History:
+    """The history with what no launch can reach culled, where it is known what a launch of this upstream loads."""
+    rules = _rules(options, pin)
     if rules is None:
         return history
-    return with_reach(history, judge(repo, [revision.tree for revision in history.revisions], rules))
+    trees = [revision.tree for revision in history.revisions]
+    try:
+        judged = judge(repo, trees, rules_seeing(repo, (trees[0], trees[-1]), rules, sees))
+    except Refused as error:
+        if not options.no_cull:
+            raise
+        report.say(f"{error.what} So it is not known what a launch reaches.")
+        return history
+    reached = with_reach(history, judged)
+    return uncull(reached) if options.no_cull else reached
 
 
-def _found(asked: Range, repo: Repository, history: History, pin: Pin, ends: tuple[str, str], releases: bool) -> Found:
+def _found(
+    asked: Range, repo: Repository, history: History, pin: Pin, ends: tuple[str, str], sees: Sees | None
+) -> Found:
+    """Joins it; releases see all that is installed."""
+
     def undone(program: int) -> Revision | None:
         tree = undone_on_new(repo, history, program)
         if tree is None:
             return None
-        (keys,) = keys_of_releases(repo, [tree]) if releases else keys_of_commits(repo, pin, [tree])
+        (keys,) = keys_of_commits(repo, pin, [tree], sees.paths) if sees else keys_of_releases(repo, [tree])
         return Revision(history.revisions[-1].commit, tree, keys.key, keys.build_key)
 
     @lru_cache(maxsize=TARS)
     def tar(tree: str) -> bytes:
         return archive(repo, tree)
 
-    return Found(asked.lines, pin.line, *ends, history, tar, python_path(pin, releases), undone)
+    return Found(asked.lines, pin.line, *ends, history, tar, python_path(pin, not sees), undone)
 
 
 def expected(history: History) -> dict[float, float]:

@@ -29,7 +29,8 @@ class Rules:
     further ones that a person named: each must be there at one end. `build` are
     files that say what is installed; `data` are folders whose files are read or compiled on demand, with the sentence
     that says so; `whole` are packages of which any module may be asked for from outside. Files that end in one of
-    `prose` count only where a loaded module of the same folder names them.
+    `prose` count only where a loaded module of the same folder names them. `named` are files and folders that the
+    measured command runs, and `scripts` commands that the packages install, each with the module that it runs.
     """
 
     launch: str
@@ -42,3 +43,5 @@ class Rules:
     whole: tuple[str, ...] = ()
     prose: tuple[str, ...] = (".md", ".rst", "LICENSE", "AUTHORS")
     also: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    scripts: tuple[tuple[str, str], ...] = ()

@@ -42,6 +42,7 @@ def sglang(models: Sequence[str] = (), also: Sequence[str] = (), folder: str = "
         sweeps=(Sweep(f"{MODELS}.registry", MODELS, "EntryClass", tuple(models)),),
         build=(f"{inside}pyproject.toml", f"{inside}setup.py", f"{inside}MANIFEST.in"),
         data=(("rust", "it is compiled into the package's extension"),) if folder else (),
+        scripts=(("sglang", "sglang.cli.main"),),
     )
 
 

@@ -1,0 +1,84 @@
+"""What commands run of a tree besides the launch: modules that `-m` names, and files below {tree} or {path}.
+
+A change to these changes what is measured, though no server imports them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from posixpath import join, normpath
+
+from ..queue.git import Repository, read_objects, tree_entries
+from .reach.graph import module_name
+from .reach.rules import Rules
+from .reach.source import read
+from .reach.steps import python_files
+
+MODULE = re.compile(r"(?:^|\s)-m\s*([A-Za-z_]\w*(?:\.\w+)*)")
+PLACE = re.compile(r"\{(tree|path)\}/+([^\s'\"`;|&<>(){}$*?]+)")
+
+
+@dataclass(frozen=True)
+class Sees:
+    """Modules by their dotted names, and paths in the tree outside all packages (files, or folders with all of it)."""
+
+    modules: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+def seen_by(commands: Iterable[str], folder: str, packages: Sequence[str], scripts: Sequence[tuple[str, str]]) -> Sees:
+    """What the text of commands names.
+
+    Args:
+        commands: as they were typed, with placeholders.
+        folder: where packages begin in the tree ("": its root).
+        packages: the packages that count.
+        scripts: commands that a package installs, with the module that each runs.
+    """
+    modules: dict[str, None] = {}
+    paths: dict[str, None] = {}
+    for text in commands:
+        modules |= dict.fromkeys(name for name in MODULE.findall(text) if name.partition(".")[0] in packages)
+        modules |= {module: None for script, module in scripts if re.search(rf"(?:^|[\s;&|(/]){script}\s+[a-z]", text)}
+        for path in _paths(text, folder):
+            name = module_name(path, folder)
+            if name and name.partition(".")[0] in packages:
+                modules[name] = None
+            elif not any(_within(join(folder, package), path) for package in packages):
+                paths[path] = None
+    return Sees(tuple(modules), tuple(paths))
+
+
+def rules_seeing(repo: Repository, trees: Sequence[str], rules: Rules, sees: Sees) -> Rules:
+    """The rules of a launch that also runs what commands see: their modules, their files, and what these import.
+
+    Args:
+        trees: the ends, in which what a file imports is looked up.
+    """
+    found = dict.fromkeys((*rules.also, *sees.modules))
+    for tree in trees:
+        known = {module_name(path, rules.folder) for path in python_files(repo, tree, rules)}
+        found |= dict.fromkeys(name for name in _imported(repo, tree, sees.paths, rules) if name in known)
+    return replace(rules, also=tuple(found), named=sees.paths)
+
+
+def _paths(text: str, folder: str) -> Iterator[str]:
+    """Paths in the tree; not the whole tree, and none that lead out of it."""
+    for place, rest in PLACE.findall(text):
+        path = normpath(join(folder if place == "path" else "", rest))
+        if path != "." and not path.startswith(("..", "/")):
+            yield path
+
+
+def _within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+def _imported(repo: Repository, tree: str, paths: Sequence[str], rules: Rules) -> Iterator[str]:
+    entries = tree_entries(repo, tree, list(paths)) if paths else {}
+    blobs = {entry.blob for path, entry in entries.items() if path.endswith(".py")}
+    for each in read_objects(repo, blobs).values():
+        for ask in read(each.data, rules.packages).asks if each else ():
+            yield from (name for name in ask.names if not ask.level)
