@@ -209,7 +209,8 @@ def test_a_pin_whose_commit_the_history_lacks_is_laid_out_from_its_wheel(toy: To
     assert (answer.code, "does not hold toy v1.0" in answer.said["error"]["what"]) == (4, True)
 
 
-def test_the_line_is_the_one_whose_pin_is_the_old_end_or_nearest(toy: Toy, upstream: Upstream) -> None:
+def _second_line(toy: Toy, upstream: Upstream) -> None:
+    """A line v2 without a patch, pinned to a newer commit."""
     upstream.commit(NEAR)
     upstream.tag("v2.0")
     text = toy.home.pins.read_text()
@@ -219,6 +220,10 @@ def test_the_line_is_the_one_whose_pin_is_the_old_end_or_nearest(toy: Toy, upstr
     toy.home.pins.write_text(text + newer)
     (toy.home.root / "patches/v2/toy").mkdir(parents=True)
     (toy.home.root / "patches/v2/toy/series").write_text("")
+
+
+def test_the_line_is_the_one_whose_pin_is_the_old_end_or_nearest(toy: Toy, upstream: Upstream) -> None:
+    _second_line(toy, upstream)
     beyond = upstream.commit(QUIET)
     upstream.commit(CLASH)
     assert survey(upstream, f"{beyond}..").said["line"] == "v2"
@@ -227,6 +232,22 @@ def test_the_line_is_the_one_whose_pin_is_the_old_end_or_nearest(toy: Toy, upstr
     empty = survey(upstream, "v2..", "--line", "v2")
     assert (empty.code, empty.said["patches"]) == (0, [])
     assert "has no such patch" in survey(upstream, "v2..", "--line", "v2", "--first", "hook").said["error"]["what"]
+
+
+def test_a_history_that_has_no_pin_says_whose_series_goes_onto_it(toy: Toy, upstream: Upstream) -> None:
+    _second_line(toy, upstream)
+    git(upstream.path, "checkout", "-q", "--orphan", "retold")
+    git(upstream.path, "commit", "-q", "-m", "all of it, anew")
+    for name in git(upstream.path, "for-each-ref", "--format=%(refname)").split():
+        if not name.endswith("/retold"):
+            git(upstream.path, "update-ref", "-d", name)
+    git(upstream.path, "reflog", "expire", "--expire=all", "--all")
+    git(upstream.path, "gc", "-q", "--prune=now")
+    upstream.commit(QUIET)
+    answer = survey(upstream, "HEAD~1..HEAD")
+    assert (answer.code, answer.said["line"]) == (0, "v1"), answer
+    assert "none of the commits that the lines of toy are pinned to: the series of v1, the default line," in answer.err
+    assert "pinned to" not in survey(upstream, "HEAD~1..HEAD", "--line", "v1").err
 
 
 @pytest.mark.parametrize(

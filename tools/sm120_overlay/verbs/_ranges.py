@@ -121,6 +121,11 @@ def _nearest(history: Repository, asked: Range, old: str) -> Pin:
     if not old or len(pins) == 1:
         return pins[0]
     known = [pin for pin in pins if pin.commit and commit_exists(history, pin.commit)]
+    if not known:
+        report.say(
+            f"{history.path} has none of the commits that the lines of {asked.upstream} are pinned to: the series of "
+            f"{pins[0].line}, the default line, goes onto the range (--line names another)"
+        )
     away = {pin: run(history, "rev-list", "--count", f"{pin.commit}...{old}") for pin in known}
     return min(known, key=lambda pin: int(away[pin]), default=pins[0])
 
