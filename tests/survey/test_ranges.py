@@ -224,3 +224,12 @@ def test_a_commit_that_is_not_there_is_missing(upstream: Upstream) -> None:
     with pytest.raises(Missing, match=r"there is no commit v9\.9"):
         find_commits(Repository(upstream.path.resolve()), ["main", "v9.9"])
     assert find_commits(Repository(upstream.path.resolve()), []) == ()
+
+
+def test_a_commit_that_has_vanished_from_the_middle_is_named(upstream: Upstream) -> None:
+    commits = [upstream.commit({"README.md": f"{number}\n"}, number) for number in range(5)]
+    (upstream.path / ".git/objects" / commits[2][:2] / commits[2][2:]).unlink()
+    for old, new in (("v1.0", "main"), (commits[0], commits[3]), (commits[3], commits[4])):
+        with pytest.raises(Missing) as missing:
+            span_of(upstream, old, new)
+        assert f": commit {commits[2][:12]} is not there" in missing.value.what

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from ..errors import Missing, Refused
 from .carry import STOPPED, Carried, Files, Ground, State, carry, ground_at, moved_to, touched
-from .git import Entry, Repository, attempt, diff_trees, object_ids, run, tree_entries
+from .git import Entry, GitError, Repository, attempt, diff_trees, object_ids, run, tree_entries
 from .series import Series
 
 NUMBER = re.compile(r"\(#(\d+)\)|^Merge pull request #(\d+) ")
@@ -140,9 +140,18 @@ def find_span(repo: Repository, old: str, new: str) -> Span:
         repo: the clone or mirror itself: its refs say what upstream's main is.
 
     Raises:
+        Missing: a commit of the history is not there.
         Refused: they have no common commit, or nothing of `new` is not in `old` already.
     """
     first, last = find_commits(repo, (old, new))
+    try:
+        return _span(repo, first, last, old, new)
+    except (GitError, Refused):
+        _check_whole(repo, (first.id, last.id))
+        raise
+
+
+def _span(repo: Repository, first: Commit, last: Commit, old: str, new: str) -> Span:
     code, out, _ = attempt(repo, "merge-base", first.id, last.id)
     if code:
         # why: two wheels laid out, or a shallow clone, have no range of commits between them
@@ -157,6 +166,19 @@ def find_span(repo: Repository, old: str, new: str) -> Span:
         raise Refused(f"{old}..{new}: expected commits between them, found none.", "Name the older one first.")
     (start,) = find_commits(repo, [f"{commits[0].id}^"])
     return Span(first, last, start, commits, _branched(repo, last.id, commits), first_parents(repo, base, first.id))
+
+
+def _check_whole(repo: Repository, ends: Sequence[str]) -> None:
+    """No commit on the way back from the ends has vanished; a shallow clone, which says where it begins, is whole."""
+    code, _, err = attempt(repo, "rev-list", "--count", *ends)
+    known = object_ids(repo, re.findall(r"\b[0-9a-f]{40}\b", err)) if code else {}
+    lost = next((commit for commit, found in known.items() if found is None), None)
+    if lost:
+        # why: git takes what lies behind it for another history, or for none
+        raise Missing(
+            f"{repo.path}: commit {lost[:12]} is not there, and a commit that is there comes after it.",
+            f"git -C {repo.path} fetch --refetch (git 2.36 or newer), or name a whole clone.",
+        )
 
 
 def _branched(repo: Repository, new: str, commits: Sequence[Commit]) -> int:
