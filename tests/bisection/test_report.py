@@ -257,6 +257,20 @@ def test_the_dry_run_says_how_long_it_will_take(capsys: pytest.CaptureFixture[st
     assert "nothing was run" in said
 
 
+def test_on_a_terminal_what_is_culled_is_dim(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    show_plan(told(made=(), decision=None), None)
+    dim = [line for line in capsys.readouterr().out.splitlines() if "\x1b[2m" in line]
+    assert len(dim) == 1
+    assert "culled: only <docs>" in dim[0]
+
+
 def test_where_nothing_changes_the_answer_is_known_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     known = history()
     same = History(known.revisions, tuple(replace(change, culled="same") for change in known.changes))

@@ -20,7 +20,7 @@ from sm120_overlay.queue.ranges import Commit
 
 from ..queue.scenes import Answer, ask
 from ..queue.toy import Toy, git
-from ..survey.upstream import Upstream
+from ..survey.upstream import CLASH, Upstream
 
 COMMITS = tuple(Commit(f"{number:x}" * 40, "2026-02-20", f"Change {number} (#{number})") for number in range(1, 6))
 HISTORY = History(
@@ -279,6 +279,18 @@ def test_a_clone_that_somebody_works_in_gives_the_same_and_is_left_as_it_is(clon
     state = git(clone.path, "status", "--porcelain", "--branch")
     assert run(clone, "--dry-run").said["commits"] == before
     assert git(clone.path, "status", "--porcelain", "--branch") == state
+
+
+def test_an_end_that_a_patch_does_not_go_onto_is_said_before_anything_is_begun(
+    clone: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sm120_overlay.verbs._bisect_run.open_hosts", lambda *_: pytest.fail("hosts were opened"))
+    clone.commit(CLASH)
+    answer = run(clone)
+    assert answer.code == 4
+    assert answer.said["error"]["what"].endswith(" cannot be judged: right-answer does not go onto it.")
+    assert "--on-conflict drop" in answer.said["error"]["todo"]
+    assert not list(Path("build").glob("bisect/*/journal.jsonl"))
 
 
 def test_ends_the_wrong_way_round_are_refused(clone: Upstream) -> None:

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,30 @@ def progress(text: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bars.update(bar, completed=done, total=total)
 
 
+@contextmanager
+def live() -> Iterator[Callable[[Sequence[str], Sequence[Sequence[str]]], None] | None]:
+    """A part of the terminal that is drawn anew: the function it gives takes lines, and the rows of a table below them.
+
+    None where standard error is no terminal: then what happens is to be said line by line.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+    def drawn(lines: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+        for row in rows:
+            table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
+        shown.update(Group(*map(Text, lines), table))
+
+    with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as shown:
+        yield drawn
+
+
 def show(text: str = "") -> None:
     """A line of the answer."""
     print(text)
@@ -58,14 +82,20 @@ def show_json(verb: str, said: Mapping[str, Any]) -> None:
     print(json.dumps({"schema": SCHEMA, "verb": verb, **said}, indent=2))
 
 
-def show_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table: of rich where a person looks at a terminal, else columns of plain text."""
+def show_table(
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], dim: Collection[int] = ()
+) -> None:  # fmt: skip
+    """A table: of rich where a person looks at a terminal, else columns of plain text.
+
+    Args:
+        dim: the numbers of rows that matter less.
+    """
     columns = [number for number in range(len(heads)) if any(row[number] for row in rows)]
     heads = [heads[number] for number in columns]
     rows = [[row[number] for number in columns] for row in rows]
     print(title)
     if _colourful():
-        _rich_table(heads, rows)
+        _rich_table(heads, rows, dim)
         return
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     for row in (heads, *rows) if rows else ():
@@ -86,7 +116,7 @@ def _colourful() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]], dim: Collection[int]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -102,6 +132,8 @@ def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(box=None, padding=(0, 0, 0, 2))
     for head in heads:
         table.add_column(head)
-    for row in rows:
-        table.add_row(*(Text(cell, style=colours.get(cell, "")) for cell in row))
+    for number, row in enumerate(rows):
+        table.add_row(
+            *(Text(cell, style=colours.get(cell, "")) for cell in row), style="dim" if number in dim else None
+        )
     Console().print(table)

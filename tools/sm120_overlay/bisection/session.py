@@ -239,12 +239,30 @@ def readings(session: Session, history: History, score: Score = scored) -> tuple
     )  # fmt: skip
 
 
+def check_ends(history: History) -> None:
+    """A run can judge both ends, as far as that is known before any.
+
+    Raises:
+        Missing: the series does not go onto one of them.
+    """
+    stand = stand_ins(history)
+    for which, end in (("old", stand[0]), ("new", stand[-1])):
+        if end.untestable:
+            # why: an end without the whole series is another program than the one that is asked about
+            raise Missing(
+                f"The {which} end {end.commit.short} cannot be judged: {end.untestable.rstrip('.')}.",
+                "Measure without it (--on-conflict drop, or --without SLUG), upstream alone (--no-series), or with "
+                "another line's series (--line).",
+            )
+
+
 def field_of(session: Session, history: History) -> Field:
     """The programs as a decision sees them.
 
     Raises:
         Missing: an end gives no number.
     """
+    check_ends(history)
     out, stand = untestable(session, history), stand_ins(history)
     for end, which in ((0, "old"), (len(stand) - 1, "new")):
         if end in out:

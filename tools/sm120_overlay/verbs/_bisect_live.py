@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from .. import report
 from ..bisection.session import Made
 from ._bisect_show import Told, asked, belief_rows, number, place, sentence
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 Watch = Callable[[Told], None]
 
@@ -20,25 +15,15 @@ Watch = Callable[[Told], None]
 @contextmanager
 def watching() -> Iterator[Watch]:
     """A function that is told what is known, again and again."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield _lines()
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as shown:
-        yield lambda told: shown.update(_drawn(told))
+    with report.live() as draw:
+        if draw is None:
+            yield _lines()
+        else:
+            yield lambda told: draw((told.what, *_last(told.made), state(told)), list(_beliefs(told)))
 
 
-def _drawn(told: Told) -> Group:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
-    for row in belief_rows(told, told.decision) if told.decision else ():
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-    return Group(*(Text(line) for line in (told.what, *_last(told.made), state(told))), table)
+def _beliefs(told: Told) -> Iterator[tuple[str, ...]]:
+    yield from belief_rows(told, told.decision) if told.decision else ()
 
 
 def _last(made: Sequence[Made]) -> Iterator[str]:

@@ -225,6 +225,9 @@ def check_run(options: argparse.Namespace) -> None:
     if not options.dry_run and not (options.cmd and options.metric):
         # why: nothing else says what a run is
         raise UsageError("run needs --cmd and --metric.", "Or --dry-run, which measures nothing.")
+    if options.dry_run and (options.png or options.html):
+        # why: an empty figure would look like an answer
+        raise UsageError("--dry-run was given together with --png or --html.", "It has no run to draw; leave one out.")
     if options.run_minutes and not options.dry_run:
         # why: it would be ignored: runs are timed
         raise UsageError("--run-minutes is about --dry-run.", "Leave it out.")

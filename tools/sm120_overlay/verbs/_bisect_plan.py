@@ -190,6 +190,7 @@ def show_plan(told: Told, minutes: float | None, as_json: bool = False) -> int:
         f"{told.what}: what would be measured",
         PLAN_HEADS,
         [(*row[:-1], shortened(row[-1], WHY)) for row in plan_rows(history)],
+        [number for number, change in enumerate(history.changes, 1) if change.culled],
     )
     culled = sum(bool(change.culled) for change in history.changes)
     report.show(f"  {len(history.changes)} changes, {culled} culled: {len(history.programs)} programs")

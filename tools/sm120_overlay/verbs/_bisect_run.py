@@ -20,7 +20,7 @@ from ..bisection.job import Cell, Job, Scale, Server
 from ..bisection.journal import Journal
 from ..bisection.metric import parse_metric
 from ..bisection.placeholders import check_placeholders
-from ..bisection.session import Session, measured_at
+from ..bisection.session import Session, check_ends, measured_at
 from ..queue.pins import Lines
 from ._bisect_known import history_of, known, told_of
 from ._bisect_live import watching
@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> Told:
     cell = cell_of(options)
     rules = rules_of(options, cell.metric.scale)
     with finding(options, home) as found:
+        check_ends(found.history)
         opened = Opened(
             options.upstream, found.old, found.new, cell, rules, as_json(found.history), found.line,
             unit_of(options.metric), (options.term_old or "", options.term_new or ""), options.releases, fixed(options),
