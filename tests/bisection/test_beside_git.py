@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ..queue.scenes import ask
+from ..queue.scenes import Answer, ask
 from ..queue.toy import Toy, git
 from ..survey.upstream import Upstream
 
 SPEED, COMMITS, CULPRIT = "python/toy/speed.txt", 40, 23
-OLD, NEW, NOISE = 100.0, 104.0, 2.5
+OLD, NEW, NOISE = 100.0, 104.0, 3.2
 # One run: the revision's speed, and noise that hangs on the revision, the seed and how often it was measured before.
 BENCHMARK = f"""
 import random, sys
@@ -57,26 +57,37 @@ def by_git(upstream: Upstream, history: list[str], script: Path, counts: Path, s
     git(upstream.path, "bisect", "start", history[-1], history[0])
     done = subprocess.run(
         ["git", "bisect", "run", "sh", "-c", run], cwd=upstream.path, capture_output=True, text=True, check=True,
-        env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
+        env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"},
     )  # fmt: skip
     git(upstream.path, "bisect", "reset")
     (named,) = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("is the first bad commit")]
     return history.index(named)
 
 
-def test_git_names_a_wrong_commit_half_of_the_time_and_we_name_the_right_one(
+def by_us(upstream: Upstream, history: list[str], script: Path, folder: Path, seed: int) -> Answer:
+    """What this tool says of the same measurements."""
+    run = command(script, folder / f"ours{seed}", seed, "{tree}/" + SPEED)
+    return ask(
+        "bisect", "run", "toy", f"{history[0]}..{history[-1]}", "--history", upstream.path, "--session",
+        folder / f"session{seed}", "--cmd", f"{run} || true", "--metric", r"regex:speed (\S+)", "--scale", "linear",
+    )  # fmt: skip
+
+
+def test_git_names_a_wrong_commit_most_of_the_time_and_we_name_the_right_one(
     upstream: Upstream, history: list[str], benchmark: Path, tmp_path: Path, toy: Toy
 ) -> None:
-    found = [by_git(upstream, history, benchmark, tmp_path / f"git{seed}", seed) for seed in range(8)]
-    assert sum(number == CULPRIT for number in found) <= len(found) / 2
-    wrong = next(seed for seed, number in enumerate(found) if number != CULPRIT)
-    run = command(benchmark, tmp_path / "ours", wrong, "{tree}/" + SPEED)
-    answer = ask(
-        "bisect", "run", "toy", f"{history[0]}..{history[-1]}", "--history", upstream.path, "--session",
-        tmp_path / "session", "--cmd", f"{run} || true", "--metric", r"regex:speed (\S+)", "--scale", "linear",
-    )  # fmt: skip
-    assert (answer.code, answer.said["status"]) == (0, "found")
-    (culprit,) = answer.said["culprits"]
-    assert [change["commit"] for change in culprit["changes"]] == [history[CULPRIT]]
-    assert abs(culprit["before"]["mean"] - OLD) < NOISE
-    assert abs(culprit["after"]["mean"] - NEW) < NOISE
+    """A step of 1.25 noises: a run lies on the right side of the middle in 73 %, and git asks five or six times.
+
+    So git is right in 17 % at most, which makes 6 of 12 a thing of one in a hundred; the seeds are fixed, and so are
+    the answers, unless git asks for other commits than today. Ours names one in fewer than one of a hundred wrongly.
+    """
+    found = [by_git(upstream, history, benchmark, tmp_path / f"git{seed}", seed) for seed in range(12)]
+    assert sum(number == CULPRIT for number in found) < 6
+    wrong = [seed for seed, number in enumerate(found) if number != CULPRIT]
+    for seed in wrong[:2]:
+        answer = by_us(upstream, history, benchmark, tmp_path, seed)
+        assert (answer.code, answer.said["status"]) == (0, "found")
+        (culprit,) = answer.said["culprits"]
+        assert [change["commit"] for change in culprit["changes"]] == [history[CULPRIT]]
+        assert abs(culprit["before"]["mean"] - OLD) < NOISE
+        assert abs(culprit["after"]["mean"] - NEW) < NOISE
