@@ -40,7 +40,7 @@ def test_the_release_that_began_to_take_cutlass_for_fp4_is_found(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.network
 def test_with_our_series_on_every_release_the_same_question_is_answered_by_no_change(tmp_path: Path) -> None:
-    """moe-backend-auto does on 0.5.12 what upstream does from 0.5.13 on; what goes onto neither is left out, and said."""
+    """moe-backend-auto does on 0.5.12 what upstream does from 0.5.13 on; what does not go on is left out, and said."""
     answer = asked("0.5.12..0.5.13.post1", tmp_path / "two", "--on-conflict", "drop")
     assert (answer.code, answer.said["status"], answer.said["line"]) == (1, "no-change", "v0.5.9"), answer
     assert [run["value"] for run in answer.said["runs"]] == [1.0, 1.0]

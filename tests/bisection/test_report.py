@@ -23,7 +23,7 @@ from sm120_overlay.verbs._bisect_json import show_told
 from sm120_overlay.verbs._bisect_live import watching
 from sm120_overlay.verbs._bisect_pictured import figure_of
 from sm120_overlay.verbs._bisect_plan import show_plan
-from sm120_overlay.verbs._bisect_show import Told, lines, plan_rows, run_rows, sentence
+from sm120_overlay.verbs._bisect_show import Told, belief_rows, lines, plan_rows, run_rows, sentence
 
 DAY = "2026-02-20"
 COMMITS = tuple(Commit(f"{number:x}" * 40, DAY, f"Change {number} (#{number})") for number in range(1, 7))
@@ -210,6 +210,22 @@ def test_the_page_needs_nothing_else_and_escapes_what_upstream_wrote() -> None:
     assert "culled: only &lt;docs&gt;" in text
     assert text.count("<h2>") == 3
     assert "var(--ink)" in text
+
+
+def test_the_page_greys_what_is_culled_and_says_what_was_on_every_revision() -> None:
+    drawn = page(figure_of(told()))
+    (grey,) = [line for line in drawn.splitlines() if line.startswith("<tr class=dim>")]
+    assert "culled: only &lt;docs&gt;" in grey
+    assert "<h1>Bisection of sglang v1..v2 (with the series of v0.5.9)</h1>" in drawn
+    bare = history()
+    alone = History(tuple(replace(revision, patches=()) for revision in bare.revisions), bare.changes)
+    assert "<h1>Bisection of sglang v1..v2 (upstream alone)</h1>" in page(figure_of(told(history=alone)))
+
+
+def test_changes_that_are_out_of_the_question_are_not_listed() -> None:
+    belief = Belief((0.0, 0.00002, 0.99997, 0.0), 0.00001)
+    rows = list(belief_rows(told(), Decision(belief, FOUND, 0.0)))
+    assert [row[-1] for row in rows] == ["#5 555555555555 Change 5 (2026-02-20)", "no change"]
 
 
 def test_the_same_page_is_drawn_twice() -> None:

@@ -87,14 +87,15 @@ def _shown(session: Session, verdict: Verdict, key: str, score: Score) -> Revert
     without, new = numbers(session, UNDONE, key, score), numbers(session, BESIDE, beside, score)
     outcome = judged(session.opened.rules, verdict, without, new)
     share = (fmean(new) - fmean(without)) / ((verdict.new.mean - verdict.old.mean) or 1.0)
-    return Reverted(outcome, _SAID[outcome].format(runs=len(without), share=share), key)
+    runs = f"{len(without)} run{'s' * (len(without) != 1)}"
+    return Reverted(outcome, _SAID[outcome].format(runs=runs, share=share), key)
 
 
 _SAID = {
-    Undoing.CONFIRMED: "without it the new end is as the old one was ({runs} runs)",
-    Undoing.REFUTED: "without it the new end stays as it is ({runs} runs)",
-    Undoing.PARTLY: "{share:.0%} of the difference goes with it, and another change makes the rest ({runs} runs)",
-    Undoing.UNDECIDED: "the noise hides whether the new end is as the old one was without it ({runs} runs)",
+    Undoing.CONFIRMED: "without it the new end is as the old one was ({runs})",
+    Undoing.REFUTED: "without it the new end stays as it is ({runs})",
+    Undoing.PARTLY: "{share:.0%} of the difference goes with it, and another change makes the rest ({runs})",
+    Undoing.UNDECIDED: "the noise hides whether the new end is as the old one was without it ({runs})",
 }
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 PAPER, INK, DIM, LINE = "#ffffff", "#1b1f24", "#57606a", "#d0d7de"
 OLD, NEW, BAR = "#0072b2", "#d55e00", "#5d7f3f"  # the colour-blind tell them apart
 VARIABLE = {PAPER: "var(--paper)", INK: "var(--ink)", DIM: "var(--dim)", LINE: "var(--line)"}
+OWN_STYLE = """\
+h2 { font-size: 1.05rem; margin: 1.4rem 0 .2rem } td:nth-child(3) { text-align: left }
+td:last-child { overflow-wrap: anywhere; min-width: 18rem } tr.dim td { color: var(--dim) }
+"""
 LABELS = 12  # names of places that fit below the axis
 FADED = 0.35
 
@@ -67,11 +71,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: its heading, the heads of the columns, the cells."""
+    """A table of the page: its heading, the heads of the columns, the cells, and the numbers of rows that are grey."""
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    dim: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ def page(picture: Picture) -> str:
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(picture.title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>\n{STYLE}h2 {{ font-size: 1.05rem; margin: 1.4rem 0 .2rem }}\n</style>\n</head>\n<body>\n"
+        f"<style>\n{STYLE}{OWN_STYLE}"
+        "</style>\n</head>\n<body>\n"
         f"<h1>{escape(picture.title)}</h1>\n{lines}<figure>\n{svg(picture)}</figure>\n"
         f"{''.join(_table(table) for table in picture.tables if table.rows)}</body>\n</html>\n"
     )
@@ -136,9 +142,13 @@ def page(picture: Picture) -> str:
 
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.heads)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in table.rows)
+    body = "".join(
+        f"<tr{' class=dim' * (number in table.dim)}>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n"
+        for number, row in enumerate(table.rows)
+    )
     return (
-        f"<h2>{escape(table.title)}</h2>\n<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
+        f"<h2>{escape(table.title)}</h2>\n<figure><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n"
+        "</table></figure>\n"
     )
 
 
@@ -220,7 +230,8 @@ def _apart(places: Sequence[int]) -> Iterator[tuple[int, float]]:
 
 
 def _posterior(picture: Picture, axes: Axes) -> None:
-    axes.bar([bar.at - 0.5 for bar in picture.bars], [bar.weight for bar in picture.bars], width=0.7, color=BAR)
+    width = max(0.7, len(picture.places) / 250)  # so that one among a thousand is seen
+    axes.bar([bar.at - 0.5 for bar in picture.bars], [bar.weight for bar in picture.bars], width=width, color=BAR)
     axes.set_ylim(0, 1)
     axes.set_ylabel("posterior", fontsize=9)
     if picture.bars:
@@ -238,6 +249,7 @@ def _names(picture: Picture, axes: Axes) -> None:
     for at in wanted:
         if all(abs(at - other) >= room for other in kept):
             kept.append(at)
-    axes.set_xlim(-0.6, last + 0.6)
+    margin = max(0.6, last / 100)
+    axes.set_xlim(-margin, last + margin)
     names = [_literal(picture.places[at].name) for at in kept]
     axes.set_xticks(kept, names, rotation=30, ha="right", fontsize=8)

@@ -30,10 +30,16 @@ def figure_of(told: Told) -> Picture:
     belief = told.decision.belief if told.decision else None
     bars = tuple(Bar(_first(history, j + 1), weight) for j, weight in enumerate(belief.changes)) if belief else ()
     return Picture(
-        f"Bisection of {told.what} (the series of {told.line})" if told.line else f"Bisection of {told.what}",
+        f"Bisection of {told.what} ({_with(told)})",
         (sentence(told), *lines(told)), told.unit, tuple(_places(history)), tuple(_dots(told)), tuple(_sides(told)),
         bars, belief.none if belief else 0.0, tuple(_tables(told)),
     )  # fmt: skip
+
+
+def _with(told: Told) -> str:
+    """What is on every revision."""
+    patched = any(revision.patches for revision in told.history.revisions)
+    return f"with the series of {told.line}" if patched else "upstream alone"
 
 
 def _first(history: History, program: int) -> int:
@@ -82,5 +88,6 @@ def _tables(told: Told) -> Iterator[Table]:
     if told.decision:
         rows = tuple((weight.strip(), change) for weight, _, change in belief_rows(told, told.decision))
         yield Table("Posterior", ("probability", "change"), rows)
-    yield Table("Revisions", PLAN_HEADS, tuple(plan_rows(told.history)))
     yield Table("Runs", RUN_HEADS, tuple(run_rows(told)))
+    culled = frozenset(at for at, change in enumerate(told.history.changes, 1) if change.culled)
+    yield Table("Revisions", PLAN_HEADS, tuple(plan_rows(told.history)), culled)

@@ -15,6 +15,7 @@ from ..queue.home import command
 from ..queue.ranges import Commit
 
 TOP = 8  # changes that a table of the posterior names
+SHOWN = 0.00005  # the least probability that does not read 0.00 %
 YES = (Status.FOUND, Status.BLOCK, Status.MULTIPLE)
 RUN_HEADS = ("run", "program", "revision", "value", "outcome", "host", "seconds", "why")
 PLAN_HEADS = ("program", "revision", "date", "change", "reach", "patches", "why")
@@ -326,6 +327,7 @@ def belief_rows(told: Told, decision: Decision) -> Iterator[tuple[str, ...]]:
     """The likeliest changes, each with a bar, and that there is none."""
     belief = decision.belief
     best = sorted(range(len(belief.changes)), key=lambda j: -belief.changes[j])[:TOP]
+    best = [j for number, j in enumerate(best) if number == 0 or belief.changes[j] >= SHOWN]
     for j in best:
         yield f"{belief.changes[j]:7.2%}", bar(belief.changes[j]), named(told.history.change_into(j + 1))
     yield f"{belief.none:7.2%}", bar(belief.none), "no change"
