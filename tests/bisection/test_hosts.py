@@ -1,4 +1,4 @@
-"""Where runs are made: real processes, a real Dask cluster, submitit's own; and hosts that go away."""
+"""Where runs are made: real processes, submitit's own queue; and hosts that go away."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from sm120_overlay.bisection.hosts import Hosts, open_hosts
-from sm120_overlay.bisection.hosts.clusters import Dask, open_dask
+from sm120_overlay.bisection.hosts.local import Local
 from sm120_overlay.bisection.job import Cell, How, Job, Metric, Outcome, Ran
+from sm120_overlay.bisection.keeper import below
 from sm120_overlay.errors import Missing, UsageError
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tools"
@@ -53,6 +54,12 @@ def told(future: Future[Ran]) -> Ran:
         return Ran(0, Outcome.LOST, why=str(error))
 
 
+def worker_of_this_process() -> int:
+    """The process of the run that is under way on this machine."""
+    (found,) = [one for one in below(os.getpid()) if b"worker.py" in Path("/proc", str(one), "cmdline").read_bytes()]
+    return found
+
+
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Hosts]:
     hosts = open_hosts("local", tmp_path)
@@ -70,11 +77,35 @@ def test_this_machine_makes_one_run_at_a_time(here: Hosts, tmp_path: Path) -> No
 def test_a_worker_that_is_killed_costs_its_run_alone(here: Hosts, tmp_path: Path) -> None:
     first = here.submit(job(1, tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600"))
     until((tmp_path / "pid").is_file)
-    for process in list(here.running):  # type: ignore[attr-defined]
-        process.kill()
+    os.kill(worker_of_this_process(), signal.SIGKILL)
     assert (told(first).outcome, told(first).why) == (Outcome.LOST, "its process ended with SIGKILL")
     assert told(here.submit(job(2, tmp_path))).value == 42.0
     until(lambda: not alive(tmp_path / "pid"))
+
+
+STUBBORN = "trap '' TERM; echo $$ > {0}/pid; while true; do sleep 0.1; done"
+AFTER = "kill -0 $(cat {0}/pid) 2>&- && echo 0 || echo 42"  # 42: the other is gone
+
+
+def test_no_run_begins_on_a_host_before_all_of_the_one_before_is_gone(here: Hosts, tmp_path: Path) -> None:
+    first = here.submit(job(1, tmp_path, STUBBORN.format(tmp_path)))
+    until((tmp_path / "pid").is_file)
+    second = here.submit(job(2, tmp_path, AFTER.format(tmp_path)))
+    os.kill(worker_of_this_process(), signal.SIGKILL)
+    assert (told(first).outcome, told(second).value) == (Outcome.LOST, 42.0)
+
+
+def test_a_run_waits_for_one_that_a_killed_driver_left(tmp_path: Path) -> None:
+    for number, command in ((1, STUBBORN), (2, AFTER)):
+        host = Local()
+        ran = host.submit(job(number, tmp_path, command.format(tmp_path)))
+        if number == 1:
+            until((tmp_path / "pid").is_file)
+            os.kill(
+                worker_of_this_process(), signal.SIGKILL
+            )  # its own driver waits for it, another knows nothing of it
+        else:
+            assert told(ran).value == 42.0
 
 
 def test_what_runs_ends_when_the_host_is_let_go(here: Hosts, tmp_path: Path) -> None:
@@ -82,10 +113,10 @@ def test_what_runs_ends_when_the_host_is_let_go(here: Hosts, tmp_path: Path) -> 
     second = here.submit(job(2, tmp_path))
     until((tmp_path / "pid").is_file)
     here.close()
+    assert not alive(tmp_path / "pid")
     assert told(first).outcome is Outcome.LOST
     assert second.cancelled()
     assert here.width == 0
-    until(lambda: not alive(tmp_path / "pid"))
 
 
 def alive(file: Path) -> bool:
@@ -111,131 +142,26 @@ open_hosts("local", folder).submit(job(1, folder, "echo $$ > " + str(folder / "p
     until(lambda: not alive(tmp_path / "pid"))
 
 
-@pytest.mark.parametrize("text", ["", "remote", "slurm:", "slurm:gpu,nodes=two", "slurm:gpu,time"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "remote",
+        "slurm:",
+        "slurm:gpu,nodes=two",
+        "slurm:gpu,time",
+        "ssh:",
+        "ssh:a,a",
+        "ssh:a,port=1",
+        "ssh:a,python=",
+    ],
+)
 def test_hosts_that_are_none_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--on"):
         open_hosts(text, tmp_path)
 
 
-# Dask
-
-
-@pytest.fixture
-def dask(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two nodes, each a process of its own."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h"}
-    file = tmp_path / "scheduler.json"
-    quiet = {"cwd": tmp_path, "env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    cli = [sys.executable, "-m", "distributed.cli"]
-    scheduler = subprocess.Popen(
-        [
-            f"{cli[0]}",
-            "-m",
-            "distributed.cli.dask_scheduler",
-            "--port",
-            "0",
-            "--no-dashboard",
-            "--scheduler-file",
-            file,
-        ],
-        **quiet,  # type: ignore[call-overload]
-    )
-    until(file.is_file)
-    nodes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", file, "--no-nanny", "--nthreads",
-             "1", "--resources", "node=1", "--no-dashboard", "--local-directory", tmp_path / f"node{number}"],
-            **quiet,  # type: ignore[call-overload]
-        )
-        for number in (1, 2)
-    ]  # fmt: skip
-    import json
-
-    yield json.loads(file.read_text())["address"], scheduler, nodes
-    for process in (*nodes, scheduler):
-        process.kill()
-        process.wait()
-
-
-def nodes_there(address: str, count: int) -> Dask:
-    end = time.monotonic() + 60
-    while True:
-        try:
-            hosts = open_dask(address)
-        except Missing:
-            assert time.monotonic() < end
-            time.sleep(0.2)
-            continue
-        if hosts.width == count:
-            return hosts
-        hosts.close()
-        assert time.monotonic() < end
-
-
-def test_a_cluster_goes_on_without_a_node_that_is_killed_and_ends_with_its_scheduler(
-    dask: tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]], tmp_path: Path
-) -> None:
-    address, scheduler, nodes = dask
-    hosts = nodes_there(address, 2)
-    try:
-        both = [hosts.submit(job(number, tmp_path, "sleep 1; hostname; echo 42")) for number in (1, 2)]
-        assert [told(ran).value for ran in both] == [42.0, 42.0]
-        slow = [
-            hosts.submit(job(number, tmp_path, f"echo $$ > {tmp_path}/{number}; sleep 4; echo 7")) for number in (3, 4)
-        ]
-        until(lambda: (tmp_path / "3").is_file() and (tmp_path / "4").is_file())
-        nodes[0].kill()
-        ended = [told(ran) for ran in slow]
-        assert {ran.value for ran in ended if ran.outcome is Outcome.MEASURED} == {7.0}
-        assert {ran.outcome for ran in ended} <= {Outcome.MEASURED, Outcome.LOST}  # Dask may run it on another node
-        until(lambda: hosts.width == 1)
-        last = hosts.submit(job(5, tmp_path, "sleep 600"))
-        scheduler.kill()
-        until(lambda: hosts.width == 0 or last.done())
-    finally:
-        hosts.close()
-
-
-def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sm120_overlay.bisection.hosts.clusters.PATIENCE", "1s")
-    with pytest.raises(Missing, match="no scheduler answers"):
-        open_hosts("tcp://127.0.0.1:1", tmp_path)
-
-
-class Client:
-    """A scheduler's client with other nodes than a bisection can use."""
-
-    def __init__(self, resources: dict[str, float], version: str = "0") -> None:
-        self.resources, self.version, self.closed = resources, version, False
-
-    def scheduler_info(self, **_: int) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-        return {"workers": {"tcp://node:1": {"resources": self.resources}}}
-
-    def run(self, _: Callable[[], str], workers: list[str]) -> dict[str, str]:
-        if not self.version:
-            raise ModuleNotFoundError("sm120_overlay")
-        return dict.fromkeys(workers, self.version)
-
-    def close(self, **_: float) -> None:
-        self.closed = True
-
-
-@pytest.mark.parametrize(
-    ("client", "said"),
-    [
-        (Client({}), "no worker there declares the resource node"),
-        (Client({"node": 1}, "0"), "tcp://node:1 has sm120-overlay 0, expected"),
-        (Client({"node": 1}, ""), "tcp://node:1 has sm120-overlay ModuleNotFoundError"),
-    ],
-)
-def test_nodes_that_cannot_measure_are_refused(client: Client, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distributed.Client", lambda *arguments, **more: client)
-    with pytest.raises(Missing, match=said):
-        open_dask("tcp://scheduler:1")
-    assert client.closed
-
-
-@pytest.mark.parametrize("text", ["tcp://127.0.0.1:1", "slurm:local"])
+@pytest.mark.parametrize("text", ["tcp://127.0.0.1:1", "ssh:one,two", "slurm:local"])
 def test_a_library_that_is_not_installed_is_named(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     monkeypatch.setitem(sys.modules, "submitit", None)

@@ -14,24 +14,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .build import build, env_folder
-from .command import MOST_OUTPUT, Ended, Order, last_lines, run
+from .command import GRACE_S, MOST_OUTPUT, Ended, Order, last_lines, run
 from .job import How, Job, Outcome, Ran
+from .keeper import UNKILLABLE_S
 from .metric import MetricError, read_metric
-from .place import placed
+from .place import placed, turn
 from .placeholders import environment, fill, free_port, host_name, python_of
 from .serve import ServeError, serving
 
 SKIPS = {125: Outcome.SKIPPED, 129: Outcome.SKIP_RANGE}
 ABORT = 130
+SLACK_S = 10.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one run happens: its tree with the lock on it, its folder, and what placeholders stand for."""
+    """Where one run happens: its folder, what placeholders stand for, and the locks on its tree and this host."""
 
     job: Job
     folder: Path
-    lock: int
+    locks: tuple[int, ...]
     values: dict[str, str]
 
     @property
@@ -59,15 +61,34 @@ def measure(job: Job) -> Ran:
     """
     started = time.time()
     try:
-        ran = _measured(job)
+        with ExitStack() as stack:
+            try:
+                host = stack.enter_context(turn(job, longest(job)))
+            except BlockingIOError:
+                why = "another run of this session does not leave this host"
+                return Ran(job.number, Outcome.LOST, why=why, host=host_name(), started=started)
+            started = time.time()
+            ran = _measured(job, host)
     except (OSError, tarfile.TarError) as error:
         ran = Ran(job.number, Outcome.LOST, why=f"this host could not do it: {error}")
     return replace(ran, host=host_name(), started=started)
 
 
-def _measured(job: Job) -> Ran:
+def longest(job: Job) -> float:
+    """After how many seconds any run of a job's cell is over, at the latest."""
+    cell, server = job.cell, job.cell.server
+    before = (cell.build_limit_s if cell.build else 0.0) + (server.ready_s if server else 0.0)
+    return before + cell.limit_s + to_end(job)
+
+
+def to_end(job: Job) -> float:
+    """How many seconds pass until all that a run started is gone, once its keepers are told to end it."""
+    return max(GRACE_S, job.cell.server.stop_s if job.cell.server else 0.0) + UNKILLABLE_S + SLACK_S
+
+
+def _measured(job: Job, host: int) -> Ran:
     with placed(job) as (tree, lock):
-        place = _prepared(job, tree, lock)
+        place = _prepared(job, tree, (host, lock))
         seconds = 0.0
         if job.cell.build:
             built = build(Path(place.values["env"]), lambda env_lock, log: _building(place, env_lock, log))
@@ -81,13 +102,13 @@ def _measured(job: Job) -> Ran:
         return replace(_run(place), build_seconds=seconds, log=str(place.folder))
 
 
-def _prepared(job: Job, tree: Path, lock: int) -> Place:
+def _prepared(job: Job, tree: Path, locks: tuple[int, ...]) -> Place:
     runs = Path(job.work, "runs")
     runs.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{job.number}-", dir=runs)).resolve()
     env = env_folder(Path(job.work).resolve(), job.build_key)
     tree = tree.resolve()
-    place = Place(job, folder, lock, {
+    place = Place(job, folder, locks, {
         "tree": str(tree), "path": str((tree / job.python_path).resolve()), "env": str(env), "python": python_of(env),
         "commit": job.revision, "port": str(free_port()), "out": str(folder / "out"), "log": str(folder),
         "host": host_name(),
@@ -101,7 +122,7 @@ def _building(place: Place, lock: int, log: Path) -> Order:
     place.values["python"] = python_of(env)  # this one's: the folder is empty now
     return Order(
         fill(cell.build, place.values), env, environment(place.values, cell.env, packages=False), log, log,
-        cell.build_limit_s, locks=(lock, place.lock),
+        cell.build_limit_s, locks=(lock, *place.locks),
     )  # fmt: skip
 
 
@@ -109,7 +130,7 @@ def _run(place: Place) -> Ran:
     job, cell = place.job, place.job.cell
     env = environment(place.values, cell.env)
     order = Order(
-        fill(cell.command, place.values), place.out, env, place.stdout, place.stderr, cell.limit_s, locks=(place.lock,)
+        fill(cell.command, place.values), place.out, env, place.stdout, place.stderr, cell.limit_s, locks=place.locks
     )
     if cell.server is None:
         ended = run(order)

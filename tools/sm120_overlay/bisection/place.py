@@ -1,20 +1,27 @@
-"""The trees of a session on a host: unpacked once each, the least recently used removed, never one that is in use."""
+"""A session on a host: its turn there, one run at a time, and its trees.
+
+Trees are unpacked once each, the least recently used removed, never one that is in use.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import io
 import os
+import re
 import shutil
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..cache import publish
 from .job import Job
+from .placeholders import host_name
 
 KEPT = 8
+LOOK_S = 0.1
 
 
 @contextmanager
@@ -31,6 +38,33 @@ def locked(file: Path, how: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def turn(job: Job, limit_s: float) -> Iterator[int]:
+    """This host's turn in a session, as a descriptor: who keeps it lets no other run of the session begin here.
+
+    The keepers of a run's commands keep it too, so that it comes back when all that the run started is gone, whoever
+    killed the run itself.
+
+    Args:
+        job: any of the session.
+        limit_s: how long to wait for it.
+
+    Raises:
+        BlockingIOError: another run still has it.
+    """
+    name = re.sub(r"[^\w.-]", "_", host_name())
+    until = time.monotonic() + limit_s
+    while True:
+        try:
+            with locked(Path(job.work, "locks", f"host-{name}"), fcntl.LOCK_EX | fcntl.LOCK_NB) as descriptor:
+                yield descriptor
+                return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(LOOK_S)
 
 
 @contextmanager

@@ -142,8 +142,9 @@ def _add_measuring(part: argparse._ArgumentGroup) -> None:
     part.add_argument("--ready", type=seconds, default=1200.0, metavar="TIME", help="how long that may take (20m)")
     part.add_argument("--limit", type=seconds, default=3600.0, metavar="TIME", help="how long a run may take (1h)")
     part.add_argument(
-        "--on", type=given, default="local", metavar="HOSTS", help="local, tcp://HOST:PORT or slurm:PARTITION"
-    )
+        "--on", type=given, default="local", metavar="HOSTS",
+        help="local, ssh:HOST,HOST, tcp://HOST:PORT (a Dask scheduler) or slurm:PARTITION",
+    )  # fmt: skip
     part.add_argument("--term-old", type=given, metavar="WORD", help="what the old side is called")
     part.add_argument("--term-new", type=given, metavar="WORD", help="what the new side is called")
 

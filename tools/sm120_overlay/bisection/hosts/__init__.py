@@ -1,4 +1,4 @@
-"""Where runs are made: this machine, a Dask scheduler's nodes, Slurm. To a driver all are one: so many runs at once."""
+"""Where runs are made: this machine, a Dask scheduler's hosts, Slurm. To a driver all are one: so many runs at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def open_hosts(text: str, folder: Path) -> Hosts:
     """The hosts that `--on` names.
 
     Args:
-        text: local, tcp://HOST:PORT (a Dask scheduler), or slurm:PARTITION.
+        text: local, ssh:HOST,HOST, tcp://HOST:PORT (a Dask scheduler), or slurm:PARTITION.
         folder: the session's, for what a cluster keeps of its jobs.
 
     Raises:
@@ -28,12 +28,16 @@ def open_hosts(text: str, folder: Path) -> Hosts:
         from .clusters import open_dask
 
         return open_dask(text)
+    if text.startswith("ssh:"):
+        from .ssh import open_ssh
+
+        return open_ssh(text.removeprefix("ssh:"))
     if text.startswith("slurm:"):
         from .slurm import open_slurm
 
         return open_slurm(text.removeprefix("slurm:"), folder)
     # why: runs on another machine than was meant measure something else
     raise UsageError(
-        f"--on {text}: expected local, tcp://HOST:PORT or slurm:PARTITION.",
+        f"--on {text}: expected local, ssh:HOST,HOST, tcp://HOST:PORT or slurm:PARTITION.",
         "docs/bisecting.md says how hosts are set up.",
     )
