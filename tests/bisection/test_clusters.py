@@ -8,18 +8,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sm120_overlay.bisection.decision.nouns import Rules
 from sm120_overlay.bisection.hosts import open_hosts
 from sm120_overlay.bisection.hosts.clusters import Dask, open_dask, used
 from sm120_overlay.bisection.hosts.version import version
-from sm120_overlay.bisection.job import Outcome
+from sm120_overlay.bisection.job import Job, Outcome, Ran, Scale
+from sm120_overlay.bisection.session import fold
 from sm120_overlay.errors import Missing
 
+from .driven import CULPRIT, events_of, run_toy
 from .test_hosts import alive, job, told, until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -34,6 +38,7 @@ class Cluster:
     workers: list[Any] = field(default_factory=list)
 
     def start(self) -> Cluster:
+        self.folder.mkdir(exist_ok=True)
         self.scheduler = self._run("dask_scheduler", "", "--port", "0")
         until(self.file.is_file)
         return self
@@ -165,6 +170,7 @@ sys.path[:] = {path!r}
 from pathlib import Path
 from tests.bisection.test_hosts import job
 from tests.bisection.test_clusters import begins
+from sm120_overlay.bisection.decision.nouns import Rules
 from sm120_overlay.bisection.hosts import open_hosts
 folder = Path({folder!r})
 if __name__ == "__main__":
@@ -254,3 +260,50 @@ def test_a_worker_of_another_version_that_comes_later_is_not_used() -> None:
     late.look()
     assert (late.width, [node.version for node in late.known.values()]) == (0, ["0"])
     assert used([], hosts.there) == {}
+
+
+class Real:
+    """A cluster for a toy session: its runs are real ones, and tell their program's level."""
+
+    def __init__(self, hosts: Dask, folder: Path, before: Callable[[Job], None] = lambda job: None) -> None:
+        self.hosts, self.folder, self.before = hosts, folder, before
+
+    @property
+    def width(self) -> int:
+        return self.hosts.width
+
+    def submit(self, asked: Job) -> Future[Ran]:
+        self.before(asked)
+        level = 200 if asked.program >= CULPRIT else 100
+        real = job(asked.number, self.folder, f"touch {self.folder}/began{asked.number}; sleep 0.3; echo {level}")
+        return self.hosts.submit(replace(asked, cell=real.cell, work=real.work, archive=real.archive))
+
+    def close(self) -> None:
+        self.hosts.close()
+
+
+def test_without_its_scheduler_a_bisection_says_so_and_goes_on_with_another(dask: Cluster, tmp_path: Path) -> None:
+    dask.worker("one")
+    dask.worker("other")
+
+    def kills(asked: Job) -> None:
+        if asked.number == 5:
+            until((tmp_path / "began4").is_file)
+            dask.scheduler.kill()
+
+    few = Rules(scale=Scale.LINEAR, ends=2, verify=1)
+    with pytest.raises(Missing) as missing:
+        run_toy(tmp_path / "session", Real(dask.hosts(), tmp_path, kills), rules=few)
+    assert (missing.value.what, missing.value.exit_code) == ("All hosts are gone.", 4)
+    cut = fold(events_of(tmp_path / "session"))
+    assert {made.ran.outcome for made in cut.runs} == {Outcome.MEASURED, Outcome.LOST}
+    assert not cut.flying
+    again = Cluster(tmp_path / "again").start()
+    try:
+        again.worker("one")
+        assert run_toy(tmp_path / "session", Real(again.hosts(), tmp_path), rules=few).why == f"program {CULPRIT}"
+    finally:
+        again.end()
+    whole = fold(events_of(tmp_path / "session"))
+    assert whole.runs[: len(cut.runs)] == cut.runs
+    assert 1 <= len([made for made in whole.runs if made.ran.outcome is Outcome.LOST]) <= 2

@@ -68,7 +68,7 @@ class Dask:
     @property
     def width(self) -> int:
         """How many hosts there are; none without the scheduler."""
-        return len(self.there)
+        return len(self.there) if self.client.status == "running" else 0
 
     def submit(self, job: Job) -> Future[Ran]:
         """Runs a job on a host that is free, or becomes so; the tree travels with it."""
@@ -128,7 +128,7 @@ class Dask:
         """Gives what waits to hosts that are free."""
         busy = {run.node.host for run in self.runs}
         for host, node in self.there.items():
-            if host in busy or not self.waiting:
+            if host in busy or not self.waiting or self.client.status != "running":
                 continue
             job, future = self.waiting.pop(0)
             try:
@@ -154,7 +154,7 @@ def open_dask(address: str, shut: Callable[[], None] = lambda: None, expected: i
     except ModuleNotFoundError:
         # why: runs on many machines are Dask's work, which few need
         raise Missing(f"--on {address}: Dask is not installed.", "pip install 'sm120-overlay[hosts]'") from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # report.py is the one place that prints
+    quiet("distributed")
     config.set({"distributed.comm.timeouts.connect": f"{PATIENCE:g}s"})
     try:
         client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -172,6 +172,13 @@ def open_dask(address: str, shut: Callable[[], None] = lambda: None, expected: i
         raise
     threading.Thread(target=hosts.watch, name="bisect-dask", daemon=True).start()
     return hosts
+
+
+def quiet(*libraries: str) -> None:
+    """These libraries print nothing: report.py is the one place that does, and what they know is in what we say."""
+    for name in [*libraries, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in libraries:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _check(hosts: Dask, address: str) -> None:

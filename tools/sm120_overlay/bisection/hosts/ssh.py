@@ -6,7 +6,6 @@ How a host is reached (user, port, key, known hosts, jump hosts) is in `~/.ssh/c
 from __future__ import annotations
 
 import asyncio
-import logging
 import shlex
 import sys
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from ...errors import Missing, UsageError
-from .clusters import NODE, PATIENCE, Dask, open_dask, within
+from .clusters import NODE, PATIENCE, Dask, open_dask, quiet, within
 from .version import another, version
 
 HERE = __name__.rpartition(".")[0]
@@ -48,8 +47,7 @@ def open_ssh(text: str) -> Dask:
         raise Missing(
             f"--on ssh:{text}: {error.name} is not installed.", "pip install 'sm120-overlay[hosts]'"
         ) from None
-    for name in ("distributed", "asyncssh"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # report.py is the one place that prints
+    quiet("distributed", "asyncssh")
     asyncio.run(_check(wanted))
     worker = {"nthreads": 1, "resources": {NODE: 1}, "memory_limit": 0, "dashboard": False}
     try:
