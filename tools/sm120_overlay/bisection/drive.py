@@ -24,6 +24,7 @@ from .events import Concluded, Driven, Ended, Event, Opened, Ruled, Started
 from .history import History
 from .job import Job, Outcome, Ran
 from .journal import Journal, append, held
+from .lanes import lanes, paired
 from .session import (
     Score,
     Session,
@@ -80,7 +81,7 @@ Watch = Callable[[Session, Decision], None]
 class Flight:
     """A driver at work: its session as it is now, and what each run under way is booked on.
 
-    `gone` counts the runs in a row that took their host away, by program.
+    `gone` counts the runs in a row that took their host away, by program; `before` the runs of drivers before this one.
     """
 
     journal: Journal
@@ -90,6 +91,7 @@ class Flight:
     job_for: Callable[[int, int], Job]
     under_way: dict[Future[Ran], tuple[int, Job]] = field(default_factory=dict)
     gone: Counter[int] = field(default_factory=Counter)
+    before: int = 0
 
     @property
     def free(self) -> int:
@@ -137,6 +139,7 @@ def flown(flight: Flight) -> Iterator[Flight]:
     """A driver takes the session up; whatever ends it early, runs that have come back are written down first."""
     try:
         note(flight, Driven(os.getpid(), platform.node(), time()))
+        flight.before = len(flight.session.runs)
         yield flight
     except BaseException:
         with held_back(), suppress(OverlayError):  # a full disk; what ended it is said instead
@@ -190,9 +193,10 @@ def drive(
 
 def _asked(flight: Flight, decide: Decide, score: Score) -> Decision:
     """The decision on what is known now."""
-    session, history = flight.session, flight.history
+    session, history, rules = flight.session, flight.history, flight.session.opened.rules
+    batch = max(flight.free, 1) * (2 if paired(rules) else 1)  # pairs: the old end and another program
     return decide(
-        field_of(session, history), readings(session, history, score), session.opened.rules, max(flight.free, 1),
+        field_of(session, history), readings(session, history, score), rules, batch,
         built(session, history), build_cost(session), tuple(program for program, _ in flight.under_way.values()),
     )  # fmt: skip
 
@@ -216,10 +220,13 @@ def _spent(flight: Flight, decide: Decide, score: Score, budget_s: float) -> Dec
 
 def _begin(flight: Flight, ask: Ask) -> None:
     """Starts as many runs as there is room for; a program whose last run failed comes first."""
-    again = to_retry(flight.session, flight.history)
-    asked = [program for program in ask.programs if program not in again]
-    for program in (*again, *asked)[: flight.free]:
-        begin(flight, program, flight.job_for(flight.session.next_number, program))
+    session = flight.session
+    again = to_retry(session, flight.history)
+    wanted = (*again, *(program for program in ask.programs if program not in again))
+    under_way = [job for _, job in flight.under_way.values()]
+    for lane in lanes(session.opened.rules, session.runs[flight.before :], wanted, flight.free, under_way):
+        job = flight.job_for(flight.session.next_number, lane.program)
+        begin(flight, lane.program, replace(job, host=lane.host, shun=lane.shun))
 
 
 def begin(flight: Flight, program: int, job: Job) -> None:

@@ -64,6 +64,7 @@ class Job:
 
     `number` is unique in a session. `archive` is a tar of the tree (None: it lies at `tree_file` on the host too),
     `python_path` where in it packages begin ("python", "."), `work` a folder on the host that belongs to the session.
+    `host` is where it must run ("": anywhere), `shun` where it should not, if there is another host.
     """
 
     number: int
@@ -77,6 +78,8 @@ class Job:
     python_path: str = "."
     tree_file: str = ""
     archive: bytes | None = None
+    host: str = ""
+    shun: tuple[str, ...] = ()
 
 
 class Outcome(str, Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -126,15 +126,23 @@ class Dask:
 
     def _assign(self) -> None:
         """Gives what waits to hosts that are free."""
-        busy = {run.node.host for run in self.runs}
-        for host, node in self.there.items():
-            if host in busy or not self.waiting or self.client.status != "running":
+        for job, future in list(self.waiting):
+            if self.width == 0:
+                return
+            busy = {run.node.host for run in self.runs}
+            fit = fit_for(job, list(self.there))
+            free = [host for host in fit if host not in busy]
+            if fit and not free:
                 continue
-            job, future = self.waiting.pop(0)
+            self.waiting.remove((job, future))
+            if not fit:
+                future.set_result(lost(job, f"{job.host} is not there", job.host))
+                continue
+            node = self.there[free[0]]
             try:
                 self.runs.append(Run(job, node, future, started(self.client, job, node)))
             except Exception as error:  # a scheduler that went away just now
-                future.set_result(lost(job, f"{type(error).__name__}: {error}", host))
+                future.set_result(lost(job, f"{type(error).__name__}: {error}", node.host))
 
 
 def open_dask(address: str, shut: Callable[[], None] = lambda: None, expected: int = 0) -> Dask:
@@ -213,6 +221,13 @@ def used(nodes: list[Node], before: Mapping[str, Node]) -> dict[str, Node]:
     fit = [node for node in nodes if node.version == version()]
     first = {node.host: node for node in reversed(fit)}
     return {**first, **{host: node for host, node in before.items() if node in fit}}
+
+
+def fit_for(job: Job, there: Sequence[str]) -> list[str]:
+    """The hosts on which a job may run: the one it must, else those that it need not shun, else any."""
+    if job.host:
+        return [host for host in there if host == job.host]
+    return [host for host in there if host not in job.shun] or list(there)
 
 
 def started(client: Any, job: Job, node: Node) -> Any:
