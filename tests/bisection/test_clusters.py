@@ -171,8 +171,9 @@ from pathlib import Path
 from tests.bisection.test_hosts import job
 from tests.bisection.test_clusters import begins
 from sm120_overlay.bisection.decision.nouns import Rules
-from sm120_overlay.bisection.hosts import open_hosts
+from sm120_overlay.bisection.hosts import open_hosts, slurm
 folder = Path({folder!r})
+slurm.SILENCE = 3.0
 if __name__ == "__main__":
     open_hosts({on!r}, folder).submit(job(1, folder, begins(folder, 1))).result()
 """

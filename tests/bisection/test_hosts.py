@@ -17,8 +17,11 @@ import pytest
 
 from sm120_overlay.bisection.hosts import Hosts, open_hosts
 from sm120_overlay.bisection.hosts.local import Local
+from sm120_overlay.bisection.hosts.mark import Heard, begin_mark, measure_once
+from sm120_overlay.bisection.hosts.version import version
 from sm120_overlay.bisection.job import Cell, How, Job, Metric, Outcome, Ran
 from sm120_overlay.bisection.keeper import below
+from sm120_overlay.bisection.placeholders import host_name
 from sm120_overlay.errors import Missing, UsageError
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tools"
@@ -181,9 +184,72 @@ def test_jobs_of_a_queue_measure_and_one_that_is_killed_is_lost(tmp_path: Path) 
     (sent,) = [sent for sent, future in hosts.jobs.items() if future is bad]  # type: ignore[attr-defined]
     os.kill(int(sent.job_id), signal.SIGKILL)
     assert told(good).value == 42.0
-    assert told(bad).outcome is Outcome.LOST
+    assert (told(bad).outcome, told(bad).host) == (Outcome.LOST, host_name())
+    until(lambda: not alive(tmp_path / "pid"))
     hosts.close()
     assert hosts.width == 0
+
+
+def test_a_job_of_a_queue_ends_when_its_driver_lets_it_go(tmp_path: Path) -> None:
+    hosts = open_hosts("slurm:local", tmp_path)
+    run = hosts.submit(job(1, tmp_path, f"echo $$ > {tmp_path}/pid; sleep 600"))
+    until((tmp_path / "pid").is_file)
+    hosts.close()
+    assert run.cancelled()
+    until(lambda: not alive(tmp_path / "pid"))
+
+
+def test_a_run_that_a_queue_begins_again_is_not_made_twice(tmp_path: Path) -> None:
+    mark = begin_mark(tmp_path)
+    arguments = (job(1, tmp_path, f"echo >> {tmp_path}/began; echo 42"), mark.folder, version(), 60.0)
+    first, second = measure_once(*arguments), measure_once(*arguments)
+    assert isinstance(first, Ran) and isinstance(second, Ran)
+    assert (first.value, second.outcome, second.why) == (42.0, Outcome.LOST, "its queue began it a second time")
+    assert (tmp_path / "began").read_text() == "\n"
+    assert mark.host_of(arguments[0]) == (host_name(), "")
+    later = begin_mark(tmp_path)
+    third = measure_once(*arguments)
+    assert isinstance(third, Ran) and third.why == "nobody waits for it any more"
+    later.end()
+    mark.end()
+
+
+def test_a_node_of_a_queue_hears_a_driver_until_it_is_silent_or_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("sm120_overlay.bisection.hosts.mark.time.monotonic", lambda: now[0])
+    beat = tmp_path / "beat"
+    beat.write_text("1")
+    heard = Heard(tmp_path, 7, 60.0)
+    for seconds, said, there in ((100, "1", True), (150, "1", True), (159, "2", True), (210, "2", True),
+                                 (220, "2", False), (221, "3", True)):  # fmt: skip
+        now[0] = float(seconds)
+        beat.write_text(said)
+        assert heard() is there, seconds
+    beat.unlink()
+    now[0] = 223.0
+    assert not heard()
+
+
+def test_a_node_of_a_queue_with_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sm120_overlay.bisection.hosts.slurm.version", lambda: "9")
+    hosts = open_hosts("slurm:local", tmp_path)
+    try:
+        with pytest.raises(Missing, match=rf"--on slurm:local: {host_name()} has sm120-overlay 0.*, expected"):
+            hosts.submit(job(1, tmp_path)).result(120)
+    finally:
+        hosts.close()
+
+
+def test_a_driver_that_is_killed_leaves_no_job_of_a_queue_running(tmp_path: Path) -> None:
+    from .test_clusters import driver
+
+    process = driver("slurm:local", tmp_path)
+    until((tmp_path / "began1").is_file)
+    process.kill()
+    process.wait()
+    until(lambda: not alive(tmp_path / "began1"))
 
 
 def test_a_machine_without_slurm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
