@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,9 @@ from sm120_overlay.errors import Missing
 from .sshd import MARK
 from .test_clusters import began, begins, driver
 from .test_hosts import alive, job, told, until
+from .test_verb import Upstream, clone, run, said
+
+__all__ = ["clone"]
 
 SERVER = Path(__file__).with_name("sshd.py")
 
@@ -114,3 +118,26 @@ def test_a_cluster_that_does_not_start_is_said(reached: Path, tmp_path: Path, mo
     monkeypatch.setattr("sm120_overlay.bisection.hosts.ssh.TIED", "no_such_module")
     with pytest.raises(Missing, match="--on ssh:one: the cluster did not start"):
         open_hosts("ssh:one", tmp_path)
+
+
+def test_a_bisection_over_ssh_finds_its_commit_and_leaves_nothing(
+    reached: Path, clone: Upstream, tmp_path: Path
+) -> None:
+    answer = run(clone, "--scale", "exact", "--on", "ssh:one,two", command="echo speed: $(cat {path}/toy/speed.txt)")
+    assert (answer.code, answer.said["status"]) == (0, "found"), answer
+    assert {one["host"] for one in answer.said["runs"]} == {"one", "two"}
+    assert "distributed" not in answer.err
+    until(lambda: not daemons(tmp_path))
+
+
+def test_an_interrupt_ends_a_bisection_over_ssh(reached: Path, clone: Upstream, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        until(lambda: bool(began(tmp_path, 1)))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    answer = run(clone, "--on", "ssh:one", command=begins(tmp_path, 1))
+    assert answer.code == 130
+    assert not alive(tmp_path / "began1")
+    until(lambda: not daemons(tmp_path))
+    assert [(one["outcome"], one["why"]) for one in said("log").said["runs"]] == [("lost", "the bisection was stopped")]
