@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+from sm120_overlay.bisection.confirm import confirm
 from sm120_overlay.bisection.decision.nouns import Rules
 from sm120_overlay.bisection.decision.rule import decide
-from sm120_overlay.bisection.events import Ended
+from sm120_overlay.bisection.drive import drive
+from sm120_overlay.bisection.events import BESIDE, UNDONE, Ended, Undoing
 from sm120_overlay.bisection.hosts.clusters import fit_for
 from sm120_overlay.bisection.job import Job, Outcome, Ran, Scale
 
-from .driven import CULPRIT, events_of, run_toy, value_of
+from .driven import CULPRIT, events_of, level, linear, run_toy, toy_decide, toy_flight, value_of
 
+LINEAR = Rules(scale=Scale.LINEAR)
 PAIRED = Rules(scale=Scale.LINEAR, min_effect=5.0, paired=True)
 
 
@@ -38,7 +41,8 @@ class Named:
         host = fit[self.made % len(fit)]
         self.made += 1
         self.jobs.append(job)
-        value = value_of(job.number, job.program) + 500 * self.names.index(host) + 2.0 * self.made
+        level = {UNDONE: 0, BESIDE: 7}.get(job.program, job.program)
+        value = value_of(job.number, level) + 500 * self.names.index(host) + 2.0 * self.made
         ran = Ran(job.number, Outcome.MEASURED, value, exit=0, host=host, seconds=1.0)
         future: Future[Ran] = Future()
         lost = replace(ran, outcome=Outcome.LOST, value=None, why="it went away")
@@ -90,3 +94,23 @@ def test_a_job_goes_to_its_own_host_else_away_from_those_that_it_shuns() -> None
     assert fit_for(replace(job, host="c"), ["a", "b"]) == []
     assert fit_for(replace(job, shun=("a",)), ["a", "b"]) == ["b"]
     assert fit_for(replace(job, shun=("a", "b")), ["a", "b"]) == ["a", "b"]
+
+
+def test_the_second_look_at_a_culprit_is_had_on_one_host_and_begins_anew_when_that_is_lost(tmp_path: Path) -> None:
+    hosts = Named(("a", "b"))
+    with toy_flight(tmp_path, hosts, LINEAR) as flight:
+        verdict = drive(flight, toy_decide, score=linear)  # which knows nothing of hosts: these are the true levels
+        verdict = replace(verdict, old=level([100.0] * 3), new=level([200.0] * 3))
+        third = flight.session.next_number + 2
+        hosts.loses = lambda number: number == third
+
+        def undone(number: int) -> Job:
+            return replace(flight.job_for(number, 0), program=UNDONE, key="undone")
+
+        found = confirm(flight, verdict, undone, score=linear)
+    made = [event for event in events_of(tmp_path) if isinstance(event, Ended) and event.program < 0]
+    told = [(event.program, event.ran.host) for event in made]
+    first, other = told[0][1], {"a": "b", "b": "a"}[told[0][1]]
+    assert told[:3] == [(UNDONE, first), (BESIDE, first), (UNDONE, first)]
+    assert Counter(told[3:]) in [Counter({(UNDONE, host): 3, (BESIDE, host): 3}) for host in (first, other)]
+    assert found.outcome is Undoing.CONFIRMED

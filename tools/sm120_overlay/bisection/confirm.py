@@ -1,12 +1,14 @@
 """The second look at a culprit: is the new end without it as the old one was?
 
-Runs of that program and of the new end itself alternate, so that what drifts meanwhile is in both. None of them is
-counted by the posterior: they are booked on programs of their own.
+Runs of that program and of the new end itself alternate on one host, so that what drifts meanwhile is in both, and
+what differs between hosts is in neither. None of them is counted by the posterior: they are booked on programs of
+their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import NormalDist, fmean
 
 from .decision.nouns import Rules, Verdict
@@ -41,21 +43,34 @@ def confirm(flight: Flight, verdict: Verdict, undone: Callable[[int], Job] | str
 
 
 def _measure(flight: Flight, undone: Callable[[int], Job], key: str, wanted: int) -> None:
-    """So many runs of both, in turn; a program that fails twice in a row ends it."""
+    """So many runs of both, in turn, on one host; a program that fails twice in a row ends it."""
     last = len(flight.history.programs) - 1
     beside = flight.job_for(0, last).key
     while not failed(flight.session, key, beside):
-        made = {one: len(numbers(flight.session, one, of)) for one, of in ((UNDONE, key), (BESIDE, beside))}
+        host = where(flight.session)
+        made = {one: len(numbers(flight.session, one, of, host)) for one, of in ((UNDONE, key), (BESIDE, beside))}
         for program, _ in flight.under_way.values():
             made[program] += 1
-        while flight.free > 0 and min(made.values()) < wanted:
+        most = flight.hosts.width if host else 1  # the first run finds the host of all
+        while len(flight.under_way) < most and min(made.values()) < wanted:
             one = UNDONE if made[UNDONE] <= made[BESIDE] else BESIDE
             number = flight.session.next_number
-            begin(flight, one, undone(number) if one == UNDONE else flight.job_for(number, last))
+            job = undone(number) if one == UNDONE else flight.job_for(number, last)
+            begin(flight, one, replace(job, host=host))
             made[one] += 1
         if not flight.under_way and min(made.values()) >= wanted:
             return
         land(flight)
+
+
+def where(session: Session) -> str:
+    """The host whose runs are compared: the one that the last run of the two came back from.
+
+    Returns:
+        Its name; "" if there is none yet, or it was lost: then another one begins anew.
+    """
+    last = next((made.ran for made in reversed(session.runs) if made.program in (UNDONE, BESIDE)), None)
+    return last.host if last is not None and last.outcome is not Outcome.LOST else ""
 
 
 def failed(session: Session, key: str, beside: str) -> str:
@@ -69,14 +84,15 @@ def failed(session: Session, key: str, beside: str) -> str:
     return ""
 
 
-def numbers(session: Session, program: int, key: str, score: Score | None = None) -> list[float]:
-    """The numbers of one of the two, on the decision's scale where `score` is given."""
+def numbers(session: Session, program: int, key: str, host: str, score: Score | None = None) -> list[float]:
+    """The numbers of one of the two on a host, on the decision's scale where `score` is given."""
     metric = session.opened.cell.metric
     values = [
         made.ran.value
         for made in session.runs
         if made.program == program and made.key == key and made.void is None and made.ran.value is not None
-    ]
+        and made.ran.host == host
+    ]  # fmt: skip
     return [score(metric, value) for value in values] if score else values
 
 
@@ -84,7 +100,8 @@ def _shown(session: Session, verdict: Verdict, key: str, score: Score) -> Revert
     beside = next((made.key for made in reversed(session.runs) if made.program == BESIDE), "")
     if why := failed(session, key, beside):
         return Reverted(Undoing.UNTESTABLE, f"no run judges the new end without it: {why}", key)
-    without, new = numbers(session, UNDONE, key, score), numbers(session, BESIDE, beside, score)
+    host = where(session)
+    without, new = numbers(session, UNDONE, key, host, score), numbers(session, BESIDE, beside, host, score)
     outcome = judged(session.opened.rules, verdict, without, new)
     share = (fmean(new) - fmean(without)) / ((verdict.new.mean - verdict.old.mean) or 1.0)
     runs = f"{len(without)} run{'s' * (len(without) != 1)}"
