@@ -9,11 +9,28 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 
 MARK = "SM120_TEST_SSHD"  # all that is started here has it: the folder
+
+
+async def copied(source: Any, sink: Any) -> None:
+    """All that one end says, to the other, until either is gone."""
+    with suppress(OSError, asyncssh.Error):
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+
+
+async def fed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
+    """The command's input is what the client sends, and ends with that, or with the connection."""
+    assert child.stdin
+    await copied(process.stdin, child.stdin)
+    child.stdin.close()
 
 
 async def runs(process: asyncssh.SSHServerProcess[bytes]) -> None:
@@ -24,11 +41,12 @@ async def runs(process: asyncssh.SSHServerProcess[bytes]) -> None:
         stderr=asyncio.subprocess.PIPE, start_new_session=True,
         env={**os.environ, "SM120_BISECT_HOST": user, MARK: sys.argv[1]},
     )  # fmt: skip
-    await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+    feeding = asyncio.create_task(fed(process, child))
+    await asyncio.gather(copied(child.stdout, process.stdout), copied(child.stderr, process.stderr))
     code = await child.wait()
-    await process.stdout.drain()
-    await process.stderr.drain()
-    process.exit(code)
+    feeding.cancel()
+    with suppress(OSError, asyncssh.Error):
+        process.exit(code)
 
 
 async def serve(folder: Path, names: list[str]) -> None:

@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 
 from sm120_overlay.bisection.hosts import open_hosts
+from sm120_overlay.bisection.hosts.ssh import parsed
 from sm120_overlay.bisection.job import Outcome
 from sm120_overlay.errors import Missing
 
+from ..survey.upstream import Upstream
 from .sshd import MARK
 from .test_clusters import began, begins, driver
 from .test_hosts import alive, job, told, until
-from .test_verb import Upstream, clone, run, said
+from .test_verb import clone, run, said
 
 __all__ = ["clone"]
 
@@ -112,6 +114,14 @@ def test_a_host_with_another_version_is_named(reached: Path, tmp_path: Path, mon
 def test_a_python_that_is_not_there_is_said(reached: Path, tmp_path: Path, python: str) -> None:
     with pytest.raises(Missing, match=rf"one has sm120-overlay \(.*{python}.*not found\), expected"):
         open_hosts(f"ssh:one,python={python}", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("typed", "run"), [("/opt/py", "/opt/py"), ("~/my env/py", "~/'my env/py'"), ("$HOME/py", "'$HOME/py'")]
+)
+def test_the_python_of_a_host_may_be_named_from_its_home(typed: str, run: str) -> None:
+    assert parsed(f"one,two,python={typed}").python == run
+    assert parsed(f"one,two,python={typed}").hosts == ("one", "two")
 
 
 def test_a_cluster_that_does_not_start_is_said(reached: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,13 @@ from .version import another, version
 HERE = __name__.rpartition(".")[0]
 ASK = f"import distributed; from {HERE}.version import version; print(version())"
 TIED = f"{HERE}.tied"
+ALIVE = {"keepalive_interval": 30, "keepalive_count_max": 10}  # no router forgets a connection that says nothing
 START = 60.0  # seconds for a Python to start and to import Dask, perhaps from a slow file system
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The hosts of `--on ssh:`, and the Python that runs on them."""
+    """The hosts of `--on ssh:`, and the Python that runs on them, as a shell there takes it."""
 
     text: str
     hosts: tuple[str, ...]
@@ -55,7 +56,8 @@ def open_ssh(text: str) -> Dask:
             [wanted.hosts[0], *wanted.hosts],
             worker_options={**worker, "preload_nanny": [TIED]},
             scheduler_options={"port": 0, "dashboard": False, "allowed_failures": 0, "preload": [TIED]},
-            remote_python=shlex.quote(wanted.python),
+            remote_python=wanted.python,
+            connect_options=ALIVE,
         )
     except Exception as error:
         # why: without its scheduler and its workers there is nothing to measure on
@@ -87,7 +89,8 @@ def parsed(text: str) -> Wanted:
             f"--on ssh:{text}: expected HOST[,HOST...][,python=PATH], each host once.",
             "Such as ssh:gpu1,gpu2; ports, users and keys go into ~/.ssh/config.",
         )
-    return Wanted(text, hosts, python)
+    home = "~/" if python.startswith("~/") else ""  # which the shell there knows
+    return Wanted(text, hosts, home + shlex.quote(python.removeprefix("~/")))
 
 
 async def _check(wanted: Wanted) -> None:
@@ -111,7 +114,7 @@ async def _asked(host: str, python: str) -> tuple[str, str]:
 
     try:
         async with asyncssh.connect(host, connect_timeout=PATIENCE) as connection:
-            command = f"{shlex.quote(python)} -c {shlex.quote(ASK)}"
+            command = f"{python} -c {shlex.quote(ASK)}"
             answer = await connection.run(command, timeout=START, stdin=asyncssh.DEVNULL)
     except (OSError, asyncssh.Error, asyncio.TimeoutError) as error:
         return "", f"{type(error).__name__}: {error}".rstrip(": .")
