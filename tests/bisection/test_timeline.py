@@ -11,7 +11,7 @@ import pytest
 
 from sm120_overlay.bisection.history import Change, History, Program, Reach, Revision
 from sm120_overlay.bisection.reach import Judged
-from sm120_overlay.bisection.timeline import LAZY_PRIOR, commits_between, uncull, with_reach
+from sm120_overlay.bisection.timeline import LAZY_PRIOR, commits_between, releases_between, uncull, with_reach
 from sm120_overlay.bisection.trees import archive, python_path, submodules
 from sm120_overlay.bisection.undoing import undone_on_new
 from sm120_overlay.errors import Refused
@@ -23,7 +23,8 @@ from sm120_overlay.queue.ranges import Commit, find_span
 from sm120_overlay.queue.series import Series
 
 from ..queue.toy import TOY, Toy, git
-from ..survey.upstream import CLASH, CORE, NEAR, QUIET, TAKEN, Upstream
+from ..rebase.releases import release
+from ..survey.upstream import CLASH, CORE, NEAR, QUIET, RENAMED, TAKEN, Upstream
 
 PROJECT = "[project]\nname = 'toy'\ndependencies = ['gear == {}', 'numpy']\n"
 
@@ -231,3 +232,51 @@ def test_only_exact_versions_are_pins(
 ) -> None:
     upstream.commit({"python/pyproject.toml": f"[project]\nname = 'toy'\ndependencies = ['''{need}''']\n"}, 1)
     assert history_of(scratch, toy, upstream).revisions[1].pins == pin
+
+
+HEART = "python/toy/heart.py"
+
+
+def releases_of(scratch: Repository, toy: Toy, on_conflict: str, *versions: str) -> History:
+    """The toy's releases, from its pin on."""
+    pin = toy.pin()
+    return releases_between(scratch, pin.commit, toy.series(), ["1.0", *versions], [pin], on_conflict, print)
+
+
+def test_every_release_says_what_each_patch_is_there_and_carries_what_goes_on(scratch: Repository, toy: Toy) -> None:
+    release(toy, "1.1", NEAR)
+    release(toy, "1.2", RENAMED)
+    release(toy, "1.3", {HEART: TAKEN[CORE]})
+    release(toy, "2.0", {HEART: CLASH[CORE]})
+    release(toy, "3.0", {HEART: None})
+    history = releases_of(scratch, toy, "drop", "1.1", "1.2", "1.3", "2.0", "3.0")
+    seen = [{patch.slug: (patch.state, patch.left_out) for patch in one.patches} for one in history.revisions]
+    answers = [each["right-answer"] for each in seen]
+    assert [state for state, _ in answers] == [
+        State.CLEAN, State.CLEAN, State.MOVED, State.ABSORBED, State.CONFLICT, State.GONE,
+    ]  # fmt: skip
+    assert [out for _, out in answers] == [False, False, False, False, True, True]
+    trees = [one.tree for one in history.revisions]
+    places = ["toy/core.py", "toy/core.py", "toy/heart.py", "toy/heart.py", "toy/heart.py"]
+    made = [text(scratch, tree, place).split("\n")[1] for tree, place in zip(trees, places, strict=False)]
+    assert made == ["    return 42"] * 4 + ["    return 40"]
+    assert all(text(scratch, tree, "toy/extra/hook.py") == "HOOK = True\n" for tree in trees[:4])
+    assert ("right-answer", State.ABSORBED, State.CONFLICT) in history.changes[3].turned
+    assert not any(one.untestable for one in history.revisions)
+
+
+def test_a_release_that_a_patch_does_not_go_onto_is_what_was_asked_for(scratch: Repository, toy: Toy) -> None:
+    release(toy, "2.0", CLASH)
+    assert [bool(one.untestable) for one in releases_of(scratch, toy, "skip", "2.0").revisions] == [False, True]
+    with pytest.raises(Refused, match=r"right-answer: not onto 2\.0"):
+        releases_of(scratch, toy, "stop", "2.0")
+
+
+def test_a_release_is_all_that_its_wheel_installs_and_what_moves_in_it_alone_is_a_change(
+    scratch: Repository, toy: Toy
+) -> None:
+    release(toy, "1.1", {"README.md": "toy, again\n"})
+    first, second = releases_of(scratch, toy, "skip", "1.1").revisions
+    assert "version = '1.1'" in text(scratch, second.tree, "toy/_version.py")
+    assert text(scratch, first.tree, "toy/core.py") == text(scratch, second.tree, "toy/core.py")
+    assert first.key != second.key
