@@ -46,4 +46,4 @@ def test_with_our_series_on_every_release_the_same_question_is_answered_by_no_ch
     assert [run["value"] for run in answer.said["runs"]] == [1.0, 1.0]
     old = {patch["slug"]: patch for patch in answer.said["commits"][0]["patches"]}
     assert (old["moe-backend-auto"]["state"], old["moe-backend-auto"]["left_out"]) == ("clean", False)
-    assert old["ep-memory-defaults"]["left_out"] and old["ep-memory-defaults"]["reason"]
+    assert (old["ep-memory-defaults"]["state"], old["ep-memory-defaults"]["left_out"]) == ("conflict", True)
