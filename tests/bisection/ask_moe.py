@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
+
+import tomllib
 
 
 def installed(tree: Path, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A noisy benchmark on a history of forty commits: `git bisect run` beside this tool, on the same measurements."""
+"""A noisy benchmark on a history of 64 commits: `git bisect run` beside this tool, on the same measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..queue.scenes import Answer, ask
 from ..queue.toy import Toy, git
 from ..survey.upstream import Upstream
 
-SPEED, COMMITS, CULPRIT = "python/toy/speed.txt", 40, 23
+SPEED, COMMITS, CULPRIT = "python/toy/speed.txt", 64, 37
 OLD, NEW, NOISE = 100.0, 104.0, 3.2
 # One run: the revision's speed, and noise that hangs on the revision, the seed and how often it was measured before.
 BENCHMARK = f"""
@@ -47,7 +47,7 @@ def benchmark(tmp_path: Path) -> Path:
 
 def command(script: Path, counts: Path, seed: int, place: str) -> str:
     counts.mkdir()
-    words = [shlex.quote(str(word)) for word in (sys.executable, script)]
+    words = [shlex.quote(str(word)) for word in (sys.executable, "-I", "-S", script)]
     return " ".join([*words, place, shlex.quote(str(counts)), str(seed)])
 
 
@@ -76,13 +76,14 @@ def by_us(upstream: Upstream, history: list[str], script: Path, folder: Path, se
 def test_git_names_a_wrong_commit_most_of_the_time_and_we_name_the_right_one(
     upstream: Upstream, history: list[str], benchmark: Path, tmp_path: Path, toy: Toy
 ) -> None:
-    """A step of 1.25 noises: a run lies on the right side of the middle in 73 %, and git asks five or six times.
+    """A step of d = 1.25 noises: a run is on the right side of the middle with Φ(d / 2) = .734; git asks six times.
 
-    So git is right in 17 % at most, which makes 6 of 12 a thing of one in a hundred; the seeds are fixed, and so are
-    the answers, unless git asks for other commits than today. Ours names one in fewer than one of a hundred wrongly.
+    So git is right with .734⁶ = .157. Of 24 seeds that is 3.8, and 12 or more has a probability of 1e-4 (binomial);
+    the seeds are fixed, and so are the answers as long as git asks for the same commits. Ours is asked where git is
+    wrong, and by its confidence of 99 % names another commit on one of a hundred seeds.
     """
-    found = [by_git(upstream, history, benchmark, tmp_path / f"git{seed}", seed) for seed in range(12)]
-    assert sum(number == CULPRIT for number in found) < 6
+    found = [by_git(upstream, history, benchmark, tmp_path / f"git{seed}", seed) for seed in range(24)]
+    assert sum(number == CULPRIT for number in found) < 12
     wrong = [seed for seed, number in enumerate(found) if number != CULPRIT]
     for seed in wrong[:2]:
         answer = by_us(upstream, history, benchmark, tmp_path, seed)

@@ -1,4 +1,7 @@
-"""End to end on SGLang's own releases: which of them began to take FlashInfer's CUTLASS MoE on SM120?"""
+"""End to end on SGLang's own releases: which of them began to take FlashInfer's CUTLASS MoE on SM120?
+
+Four wheels, 39 MB, and with our series that of the pin, 5 MB; they are downloaded once into the suite's cache.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ import pytest
 from ..queue.scenes import Answer, ask
 
 ASK = Path(__file__).with_name("ask_moe.py")
+
+
+@pytest.fixture(autouse=True)
+def own_cache() -> None:
+    """Not a cache of its own: the wheels are those of the whole suite."""
 
 
 def asked(span: str, folder: Path, *options: str) -> Answer:
@@ -40,10 +48,11 @@ def test_the_release_that_began_to_take_cutlass_for_fp4_is_found(tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.network
 def test_with_our_series_on_every_release_the_same_question_is_answered_by_no_change(tmp_path: Path) -> None:
-    """moe-backend-auto does on 0.5.12 what upstream does from 0.5.13 on; what does not go on is left out, and said."""
+    """moe-backend-auto does on 0.5.12 what upstream does from 0.5.13 on; what goes onto none is left out, and said."""
     answer = asked("0.5.12..0.5.13.post1", tmp_path / "two", "--on-conflict", "drop")
     assert (answer.code, answer.said["status"], answer.said["line"]) == (1, "no-change", "v0.5.9"), answer
     assert [run["value"] for run in answer.said["runs"]] == [1.0, 1.0]
-    old = {patch["slug"]: patch for patch in answer.said["commits"][0]["patches"]}
-    assert (old["moe-backend-auto"]["state"], old["moe-backend-auto"]["left_out"]) == ("clean", False)
-    assert (old["ep-memory-defaults"]["state"], old["ep-memory-defaults"]["left_out"]) == ("conflict", True)
+    for release in answer.said["commits"]:
+        here = {patch["slug"]: (patch["state"], patch["left_out"]) for patch in release["patches"]}
+        assert here["moe-backend-auto"] == here["allreduce-fusion-guard"] == ("clean", False)
+        assert here["ep-memory-defaults"] == here["overlay-manifest"] == ("conflict", True)
