@@ -11,7 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import tomllib
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 def installed(tree: Path, folder: Path) -> Path:
