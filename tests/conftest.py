@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.rootpath == Path(__file__).resolve().parents[1]:
         from .docs import reached
 
-        reached.listen()
+        reached.listen(getattr(config, "workerinput", {}).get(reached.PLACE))
         config.pluginmanager.register(reached)
 
 

@@ -13,7 +13,15 @@ from sm120_overlay.errors import OverlayError, UsageError
 from sm120_overlay.queue.pins import Lines
 
 from .errors import catalogue
-from .reached import missing_part, unreached
+from .reached import (
+    MISSING,
+    SPREAD,
+    missing_part,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+    unreached,
+)
 from .source import ROOT
 
 
@@ -53,13 +61,37 @@ def test_a_part_of_the_suite_is_known_for_one(monkeypatch: pytest.MonkeyPatch) -
     assert missing_part(session(every, "tests")) is None
     assert "test_mail.py is not part" in str(missing_part(session(every - {ROOT / "tests/queue/test_mail.py"})))
     assert "chosen" in str(missing_part(session(every, "tests/queue/test_mail.py::test_one")))
-    assert "several processes" in str(missing_part(session(every, workerinput={})))
     monkeypatch.setattr("tests.docs.reached._left_out", ["one"])
     assert "chosen" in str(missing_part(session(every)))
 
 
+@pytest.mark.parametrize(("parts", "left", "fails"), [
+    ([None, None], ["one"], True), ([None, "only some"], ["one"], False), ([None], [], False), ([], ["one"], False),
+])  # fmt: skip
+def test_who_spread_the_tests_over_processes_fails_the_whole_suite_for_a_refusal_that_none_reaches(
+    parts: list[str | None], left: list[str], fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.docs.reached._parts", [])
+    monkeypatch.setattr(
+        "tests.docs.reached.unreached", lambda: [SimpleNamespace(where=one, sentence="") for one in left]
+    )
+    for part in parts:
+        pytest_testnodedown(SimpleNamespace(workeroutput={MISSING: part}))
+    ended, said = SimpleNamespace(config=SimpleNamespace(), exitstatus=0), list[str]()
+    pytest_sessionfinish(ended)  # type: ignore[arg-type]
+    pytest_terminal_summary(SimpleNamespace(write_line=lambda line, **_: said.append(line)))  # type: ignore[arg-type]
+    assert (ended.exitstatus, bool(said)) == (int(fails), fails)
+
+
+def test_a_process_that_died_has_not_seen_the_whole_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[str | None] = []
+    monkeypatch.setattr("tests.docs.reached._parts", parts)
+    pytest_testnodedown(SimpleNamespace())
+    assert parts == ["a process that ran tests died"]
+
+
 def test_every_refusal_is_reached(request: pytest.FixtureRequest) -> None:
-    missing = missing_part(request.session)
+    missing = SPREAD if hasattr(request.config, "workerinput") else missing_part(request.session)
     if missing:
         pytest.skip(f"whether every refusal is reached is seen by the whole suite alone: {missing}")
     left = [f"{refusal.where}: {refusal.sentence}" for refusal in unreached()]
