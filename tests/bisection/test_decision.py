@@ -261,10 +261,10 @@ def test_a_share_that_falls_is_found_and_one_that_does_not_is_no_change() -> Non
     assert len(runs) <= 30
 
 
-def test_exact_values_take_one_run_each() -> None:
+def test_exact_values_take_one_run_each_and_the_ends_two() -> None:
     verdict, runs = bisect(even(4096), lambda at, _: 7.0 if at < 3000 else 8.0, EXACT)
     assert (verdict.status, verdict.culprits[0].programs) == (Status.FOUND, (3000,))
-    assert len(runs) == 2 + 12
+    assert len(runs) == 4 + 12
     assert (verdict.culprits[0].before.mean, verdict.culprits[0].after.mean) == (7, 8)
 
 
@@ -283,17 +283,29 @@ def test_exact_values_that_are_not_are_unstable_and_equal_ends_no_change() -> No
     assert "program 9" in told.next.why
 
 
+SEEN_16 = ((0, 0.0), (16, 1.0))
+
+
+def test_an_exact_value_is_looked_at_twice_before_it_is_trusted() -> None:
+    assert asked(decide(even(9), readings(), EXACT, batch=4)) == (0, 9, 0, 9)
+    assert asked(decide(even(9), readings((0, 1.0), (9, 2.0)), EXACT)) == (0,)
+    assert asked(decide(even(9), readings((0, 1.0), (9, 2.0), (0, 1.0)), EXACT, pending=(9,))) == (9,)
+    noise = iter(range(99))
+    verdict, runs = bisect(even(9), lambda at, _: at + 0.1 * next(noise), EXACT)
+    assert (verdict.status, len(runs)) == (Status.UNSTABLE, 3)
+
+
 def test_exact_bisection_goes_around_untestable_programs_and_spreads_hosts() -> None:
     verdict, runs = bisect(even(16, 7, 8, 9), lambda at, _: float(at >= 8), EXACT)
     assert (verdict.status, verdict.culprits[0].programs) == (Status.BLOCK, (7, 8, 9, 10))
     assert not {7, 8, 9} & {run.program for run in runs}
-    assert asked(decide(even(16), readings((0, 0.0), (16, 1.0)), EXACT, batch=3)) == (8, 4, 12)
-    assert asked(decide(even(16), readings((0, 0.0), (16, 1.0)), EXACT, pending=(8,)))[0] in (4, 12)
-    assert asked(decide(even(2), readings((0, 0.0), (2, 1.0)), EXACT, pending=(1,))) == (1,)
+    assert asked(decide(even(16), readings((0, 0.0), (16, 1.0), *SEEN_16), EXACT, batch=3)) == (8, 4, 12)
+    assert asked(decide(even(16), readings((0, 0.0), (16, 1.0), *SEEN_16), EXACT, pending=(8,)))[0] in (4, 12)
+    assert asked(decide(even(2), readings((0, 0.0), (2, 1.0), (0, 0.0), (2, 1.0)), EXACT, pending=(1,))) == (1,)
 
 
 def test_exact_runs_that_are_spent_leave_what_is_between_them() -> None:
-    verdict, _ = bisect(even(16), lambda at, _: float(at >= 8), replace(EXACT, most_runs=3))
+    verdict, _ = bisect(even(16), lambda at, _: float(at >= 8), replace(EXACT, most_runs=5))
     assert (verdict.status, verdict.culprits[0].programs) == (Status.CREDIBLE_SET, tuple(range(1, 9)))
 
 
@@ -311,3 +323,9 @@ def test_what_is_known_can_be_asked_for_after_any_number_of_runs(rules: Rules, m
     assert isinstance(told.next, Verdict)
     assert told.next.status is Status.CREDIBLE_SET
     assert told.next.why.startswith(f"{made} runs were made")
+
+
+def test_shares_of_runs_that_pass_differ_by_1_at_most() -> None:
+    verdict, _ = bisect(even(9), lambda at, _: float(at < 5), PASS_FAIL)
+    assert verdict.status is Status.FOUND
+    assert -1 <= verdict.effect.low < verdict.effect.mean < 0

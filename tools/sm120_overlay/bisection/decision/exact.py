@@ -11,6 +11,7 @@ from .line import Line, line_of
 from .nouns import Ask, Belief, Culprit, Decision, Field, Level, Reading, Rules, Status, Verdict
 
 Gap = tuple[int, int]
+ENDS = 2  # runs of each end: a value that is not the same twice is none to bisect by
 
 
 def decide_exact(
@@ -18,9 +19,9 @@ def decide_exact(
 ) -> Decision:
     """The decision where the same program always gives the same value.
 
-    Both ends first, once each. A program with two values is unstable; equal ends are no change. Every stretch between
-    neighbouring runs that differ is halved (by weight) until no run can part it: a third value in the middle is a
-    second change and is found too, as `multiple`.
+    Both ends first, twice each: a value that is none to bisect by is found out there. A program with two values is
+    unstable; equal ends are no change. Every stretch between neighbouring runs that differ is halved (by weight) until
+    no run can part it: a third value in the middle is a second change and is found too, as `multiple`.
     """
     line = line_of(field)
     places = {int(number): at for at, number in enumerate(line.programs)}
@@ -37,7 +38,7 @@ def decide_exact(
             return Decision(_belief(field, line, values, [], rules), verdict, 0.0)
     known = sorted(values)
     steps = [(a, b) for a, b in pairwise(known) if values[a] != values[b]]
-    ended = line.last == 0 or (0 in values and line.last in values)
+    ended = line.last == 0 or min(counts.get(0, 0), counts.get(line.last, 0)) >= ENDS
     belief = _belief(field, line, values, steps, rules)
     if ended and (line.last == 0 or values[0] == values[line.last]):
         why = "there is one program only" if line.last == 0 else f"both ends give {values[0]:g}"
@@ -48,9 +49,11 @@ def decide_exact(
     if len(readings) >= rules.most_runs:
         why = f"{len(readings)} runs were made"
         return Decision(belief, _verdict(line, values, counts, Status.CREDIBLE_SET, steps, why), 0.0)
-    ways = {places[number] for number in pending if number in places}
-    asks = _halves(line, wide, ways, batch) if ended else _ends(line, values, ways, batch)
-    more = sum(float(np.ceil(np.log2(b - a))) for a, b in wide) if ended else 2 + float(np.ceil(np.log2(line.last)))
+    ways = [places[number] for number in pending if number in places]
+    asks = _halves(line, wide, set(ways), batch) if ended else _ends(line, counts, ways, batch)
+    more = sum(float(np.ceil(np.log2(b - a))) for a, b in wide) if ended else 0.0
+    if not ended:
+        more = len(_lacking(line, counts, ())) + float(np.ceil(np.log2(line.last)))
     ask = Ask(tuple(int(line.programs[place]) for place, _ in asks), tuple(why for _, why in asks))
     return Decision(belief, ask, max(more, 1.0))
 
@@ -67,11 +70,16 @@ def _why(values: dict[int, float], steps: Sequence[Gap]) -> str:
     return "; ".join(f"{values[a]:g} before, {values[b]:g} after" for a, b in steps)
 
 
-def _ends(line: Line, values: dict[int, float], ways: set[int], batch: int) -> list[tuple[int, str]]:
-    """The ends that have no value yet."""
-    lacking = [end for end in (0, line.last) if end not in values]
-    fresh = [end for end in lacking if end not in ways] or lacking[:1]
-    return [(end, "both ends are run first, once each") for end in fresh[: max(batch, 1)]]
+def _lacking(line: Line, counts: dict[int, int], ways: Sequence[int]) -> list[int]:
+    """The runs that the ends lack, in turn."""
+    made = {end: counts.get(end, 0) + ways.count(end) for end in (0, line.last)}
+    return [end for number in range(ENDS) for end in (0, line.last) if made[end] <= number]
+
+
+def _ends(line: Line, counts: dict[int, int], ways: Sequence[int], batch: int) -> list[tuple[int, str]]:
+    """The runs that the ends lack, less those under way."""
+    lacking = _lacking(line, counts, ways) or _lacking(line, counts, ())[:1]
+    return [(end, f"both ends are run first, {ENDS} times each") for end in lacking[: max(batch, 1)]]
 
 
 def _halves(line: Line, wide: Sequence[Gap], ways: set[int], batch: int) -> list[tuple[int, str]]:

@@ -53,7 +53,7 @@ def compare(runs: Runs, low: int, high: int, rules: Rules) -> Gap:
     if few == 0:
         return Gap(Level(0.0, -math.inf, math.inf, len(both)), 0.0, Ends.UNSURE, "an end has no run")
     size, error, noise, bayes, faint = _difference(both, rules)
-    effect = Level(size, size - error, size + error, len(both))
+    effect = _bounded(Level(size, size - error, size + error, len(both)), rules.scale)
     most = rules.min_effect or faint
     if bayes >= CREDIBLE and abs(size) >= rules.min_effect:
         return Gap(effect, noise, Ends.DIFFER, f"the ends differ by {size:.4g} ± {error:.2g}")
@@ -63,6 +63,13 @@ def compare(runs: Runs, low: int, high: int, rules: Rules) -> Gap:
         why = f"{few} runs at each end do not show a difference to look for: {size:.4g} ± {error:.2g}"
         return Gap(effect, noise, Ends.SAME, why)
     return Gap(effect, noise, Ends.UNSURE, f"the ends differ by {size:.4g} ± {error:.2g}: not sure yet")
+
+
+def _bounded(effect: Level, scale: Scale) -> Level:
+    """Shares of runs that pass differ by 1 at most."""
+    if scale is not Scale.PASS_FAIL:
+        return effect
+    return Level(effect.mean, max(effect.low, -1.0), min(effect.high, 1.0), effect.runs)
 
 
 def _difference(both: Runs, rules: Rules) -> tuple[float, float, float, float, float]:
