@@ -25,6 +25,7 @@ LAST = "test_every_refusal_is_reached"
 SPREAD = "the tests are spread over several processes, and who spread them looks at the end"
 PLACE, MISSING = "reached_notes", "reached_missing"  # what the process that spreads the tests and the others exchange
 _notes = tempfile.NamedTemporaryFile("ab", prefix="reached-")  # noqa: SIM115 - open as long as the tests run
+_unwritten: list[bytes] = []
 _left_out: list[str] = []
 _parts: list[str | None] = []  # of each process: why it cannot say that it saw the whole suite
 
@@ -48,15 +49,22 @@ def _noting(made: Callable[..., None]) -> Callable[..., None]:
     @wraps(made)
     def noted(self: BaseException, *arguments: Any) -> None:
         frame = sys._getframe(1)
-        with suppress(OSError):  # a test may have taken the room for it away
-            os.write(_notes.fileno(), f"{frame.f_code.co_filename}:{frame.f_lineno}\n".encode())
+        _unwritten.append(f"{frame.f_code.co_filename}:{frame.f_lineno}\n".encode())
+        _write()
         made(self, *arguments)
 
     return noted
 
 
+def _write() -> None:
+    with suppress(OSError):  # a test may have taken the room for it away: then later
+        os.write(_notes.fileno(), b"".join(_unwritten))
+        _unwritten.clear()
+
+
 def unreached() -> list[Refusal]:
     """The refusals that no test has met so far."""
+    _write()
     text = Path(f"/proc/self/fd/{_notes.fileno()}").read_text()
     notes = {line.rpartition(":")[::2] for line in text.splitlines()}
     places = {(Path(file).resolve(), int(line)) for file, line in notes}
@@ -102,6 +110,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fails the whole suite, if it was spread over processes and left a refusal out."""
     if hasattr(session.config, "workeroutput"):
+        _write()
         session.config.workeroutput[MISSING] = missing_part(session)
     elif _parts and not any(_parts) and session.exitstatus == 0 and unreached():
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

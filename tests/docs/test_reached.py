@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from .errors import catalogue
 from .reached import (
     MISSING,
     SPREAD,
+    _unwritten,
     missing_part,
     pytest_sessionfinish,
     pytest_terminal_summary,
@@ -48,6 +50,19 @@ def test_a_refusal_in_a_forked_child_is_noted_too() -> None:
             os._exit(0)
     os.waitpid(child, 0)
     assert not sites("line") & {refusal.where for refusal in unreached()}
+
+
+def test_a_refusal_for_want_of_room_is_noted_when_there_is_some() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(UsageError):
+            Lines("v1", ()).line("v3")
+        assert _unwritten
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    unreached()
+    assert not _unwritten
 
 
 def session(paths: set[Path], *args: str, **more: Any) -> Any:
