@@ -40,6 +40,19 @@ def repo(tmp_path: Path) -> Repository:
         ("sh -c 'cat {path}/toy/data.json'", [], ["python/toy/data.json"]),
         ("pip install {tree}/python", [], []),
         ("ls {tree} {path}/ {path}/toy {tree}/../x", [], []),
+        ("{python} -m 'toy.bench'", ["toy.bench"], []),
+        ("{python} -um toy.bench", ["toy.bench"], []),
+        ("PYTHONPATH={tree}/bench:{tree}/lib:$PYTHONPATH x", [], ["bench", "lib"]),
+        ("x {tree}/a.json,{tree}/b.json", [], ["a.json", "b.json"]),
+        ("cat {tree}/bench/sp* {tree}/lib/$X.py {tree}/data/[ab].txt", [], ["bench", "lib", "data"]),
+        ("cat {tree}/b*/speed.txt", [], ["."]),
+        ("cat {path}/toy/*.json", [], ["python/toy"]),
+        ("cat {tree}/'my bench'/x {tree}/more/my\\ x", [], [".", "more"]),
+        ('cat "$SM120_BISECT_TREE"/bench/x ${SM120_BISECT_TREE}/y', [], ["bench/x", "y"]),
+        ("{python} $SM120_BISECT_PATH/toy/bench.py", ["toy.bench"], []),
+        ("cd {tree} && {python} bench/x.py --file=c.json", [], ["bench/x.py", "c.json"]),
+        ("cd {tree}/bench; ./x.sh -n 3", [], ["bench", "bench/x.sh", "bench/3"]),
+        ("cd {path} && {python} toy/bench.py", ["toy.bench"], []),
     ],
 )  # fmt: skip
 def test_what_commands_name(command: str, modules: list[str], paths: list[str]) -> None:
@@ -82,3 +95,10 @@ def test_sglang_serve_runs_sglangs_command_line() -> None:
     assert seen_by(["sglang serve --model-path M"], rules.folder, rules.packages, rules.scripts).modules == (
         "sglang.cli.main",
     )
+
+
+def test_where_the_shell_makes_the_name_all_that_it_can_be_counts(repo: Repository) -> None:
+    bench = {"bench/run.py": "from toy import client", "bench/speed.txt": "100"}
+    assert _reach(repo, "cat {tree}/b*/speed.txt", "bench/speed.txt", "150", **bench) is Reach.LOADED
+    assert _reach(repo, "{python} {tree}/$X.py", "python/toy/client.py", "slower = True", **bench) is Reach.LOADED
+    assert _reach(repo, "cd {tree} && {python} bench/run.py", "python/toy/client.py", "x = 1", **bench) is Reach.LOADED

@@ -16,8 +16,14 @@ from .reach.rules import Rules
 from .reach.source import read
 from .reach.steps import python_files
 
-MODULE = re.compile(r"(?:^|\s)-m\s*([A-Za-z_]\w*(?:\.\w+)*)")
-PLACE = re.compile(r"\{(tree|path)\}/+([^\s'\"`;|&<>(){}$*?]+)")
+MODULE = re.compile(r"""(?:^|[\s'"])-[A-Za-z]*?m[\s'"]*([A-Za-z_]\w*(?:\.\w+)*)""")
+VARIABLE = re.compile(r"""["']?\$(\{)?SM120_BISECT_(TREE|PATH)\b(?(1)\})["']?""")
+PLACE = re.compile(
+    r"""\{(tree|path)\}/+([^\s'"`;|&<>(){}$*?\[\\:,]*)"""  # as far as the text is plain,
+    r"""([$*?\[{\\`]|['"](?=[^\s;|&<>()'"]))?"""  # and whether the shell makes the rest
+)
+STAY = re.compile(r"\bcd\s+(\{(?:tree|path)\}(?:/[^\s;&|'\"]*)?)\s*(?:&&|;)([^\n]*)")
+WORD = re.compile(r"""(?:^|[\s='"])((?:\./)?[^\s'"`;|&<>(){}$*?\[\\:,=/-][^\s'"`;|&<>(){}\\:,=]*)""")
 
 
 @dataclass(frozen=True)
@@ -42,9 +48,11 @@ def seen_by(commands: Iterable[str], folder: str, packages: Sequence[str], scrip
     for text in commands:
         modules |= dict.fromkeys(name for name in MODULE.findall(text) if name.partition(".")[0] in packages)
         modules |= {module: None for script, module in scripts if re.search(rf"(?:^|[\s;&|(/]){script}\s+[a-z]", text)}
-        for path in _paths(text, folder):
+        for path, open_ended in _paths(text, folder):
             name = module_name(path, folder)
-            if name and name.partition(".")[0] in packages:
+            if open_ended:
+                paths[path] = None
+            elif name and name.partition(".")[0] in packages:
                 modules[name] = None
             elif not any(_within(join(folder, package), path) for package in packages):
                 paths[path] = None
@@ -64,12 +72,18 @@ def rules_seeing(repo: Repository, trees: Sequence[str], rules: Rules, sees: See
     return replace(rules, also=tuple(found), named=sees.paths)
 
 
-def _paths(text: str, folder: str) -> Iterator[str]:
-    """Paths in the tree; not the whole tree, and none that lead out of it."""
-    for place, rest in PLACE.findall(text):
-        path = normpath(join(folder if place == "path" else "", rest))
-        if path != "." and not path.startswith(("..", "/")):
-            yield path
+def _paths(text: str, folder: str) -> Iterator[tuple[str, bool]]:
+    """Paths in the tree, and whether the shell makes the rest of it: then it is the folder that holds them all.
+
+    Not the whole tree where it is named as such, and none that lead out of it.
+    """
+    text = VARIABLE.sub(lambda match: f"{{{match[2].lower()}}}", text)
+    inside = [f"{place.rstrip('/')}/{word}" for place, rest in STAY.findall(text) for word in WORD.findall(rest)]
+    for place, rest, more in PLACE.findall("\n".join((text, *inside))):
+        plain = rest.rpartition("/")[0] if more else rest
+        path = normpath(join(folder if place == "path" else "", plain))
+        if (more or path != ".") and not path.startswith(("..", "/")):
+            yield path, bool(more)
 
 
 def _within(path: str, folder: str) -> bool:
@@ -77,7 +91,7 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _imported(repo: Repository, tree: str, paths: Sequence[str], rules: Rules) -> Iterator[str]:
-    entries = tree_entries(repo, tree, list(paths)) if paths else {}
+    entries = tree_entries(repo, tree, [] if "." in paths else list(paths)) if paths else {}
     blobs = {entry.blob for path, entry in entries.items() if path.endswith(".py")}
     for each in read_objects(repo, blobs).values():
         for ask in read(each.data, rules.packages).asks if each else ():

@@ -57,7 +57,7 @@ def ground(modules: Modules, near: Mapping[str, Near]) -> Ground:
 def of_file(path: str, here: Ground, rules: Rules) -> Judged:
     """How near a launch comes to a file, in a tree that has it."""
     name = module_name(path, rules.folder)
-    if any(path == one or path.startswith(f"{one}/") for one in rules.named):
+    if any(one in (".", path) or path.startswith(f"{one}/") for one in rules.named):
         return Judged(Reach.LOADED, "the measured command names it")
     if path in rules.build:
         return Judged(Reach.LOADED, "it says what is built and installed")
