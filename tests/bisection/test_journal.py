@@ -98,7 +98,7 @@ def test_a_history_comes_back_from_its_session_as_it_was() -> None:
         '{"event": "start", "number": true, "program": 2}', '{"event": "start", "number": 1, "program": 2, "x": 3}',
         '{"event": "run", "program": 1, "key": "", "ran": {"number": 1, "outcome": "fine"}}',
         '{"event": "run", "program": 1, "key": "", "ran": {"number": 1, "outcome": "measured", "value": "many"}}',
-        '{"event": "verdict", "verdict": {"status": "found", "culprits": 3}}', "not json", "",
+        '{"event": "verdict", "verdict": {"status": "found", "culprits": 3}}', "not json", "", "[" * 100_000,
     ],
 )  # fmt: skip
 def test_a_line_that_is_none_of_ours_is_refused_by_its_number(tmp_path: Path, line: str) -> None:

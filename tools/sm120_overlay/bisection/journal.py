@@ -157,7 +157,7 @@ def _events(path: Path, data: bytes) -> Iterator[Event]:
         try:
             found = json.loads(line)
             schema = found.get("schema", SCHEMA) if isinstance(found, dict) else SCHEMA
-        except ValueError:
+        except (ValueError, RecursionError):
             found, schema = None, SCHEMA
         if schema != SCHEMA:
             # why: the same words may mean something else there
