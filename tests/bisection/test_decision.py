@@ -212,6 +212,15 @@ def test_programs_that_each_have_a_level_of_their_own_are_unstable() -> None:
     assert verdict.status is Status.UNSTABLE
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.0005])
+def test_programs_that_differ_by_less_than_the_least_effect_are_of_one_level(noise: float) -> None:
+    own = np.random.default_rng(3).uniform(0, 0.04, size=65)
+    chance = np.random.default_rng(4)
+    rules = replace(LINEAR, min_effect=0.05)
+    verdict, _ = bisect(even(64), lambda at, _: float((at > 30) + own[at] + noise * chance.normal()), rules)
+    assert (verdict.status, verdict.culprits[0].programs) == (Status.FOUND, (31,))
+
+
 def test_disturbed_runs_do_not_name_another_change() -> None:
     def disturbed(seed: int) -> Machine:
         calm, chance = step(33, 8.0, seed), np.random.default_rng(seed)

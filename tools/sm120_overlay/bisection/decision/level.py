@@ -108,7 +108,9 @@ def levelled(runs: Runs, at: int) -> Runs:
     return Runs(runs.place, runs.value - offset[runs.block], np.zeros_like(runs.block))
 
 
-def scattered(runs: Runs, at: int, lost: int, skip: int = -1, strict: bool = False) -> tuple[bool, ...]:
+def scattered(
+    runs: Runs, at: int, lost: int, skip: int = -1, strict: bool = False, matters: float = 0.0
+) -> tuple[bool, ...]:
     """Whether the programs before and after a step are of more than one level each (analysis of variance).
 
     Args:
@@ -117,6 +119,7 @@ def scattered(runs: Runs, at: int, lost: int, skip: int = -1, strict: bool = Fal
         lost: degrees of freedom that the offsets took.
         strict: whether to be sure, and of more than some disturbed runs.
         skip: a place that does not count (the old end, where the others are differences to it).
+        matters: programs whose means lie nearer together than this are of one level.
     """
     kept = runs.place != skip
     centre = np.where(runs.place <= at, np.median(runs.value[runs.place <= at]), np.median(runs.value[runs.place > at]))
@@ -130,7 +133,9 @@ def scattered(runs: Runs, at: int, lost: int, skip: int = -1, strict: bool = Fal
     within = float(((runs.value[kept] - mean[column]) ** 2).sum())
     df, least = int(size.sum()) - len(edges) - lost, HOPELESS if strict else SCATTER
     before = edges <= at
-    return tuple(_chance(size[side], mean[side], within, df) < least for side in (before, ~before))
+    apart = [side.any() and float(np.ptp(mean[side])) > matters for side in (before, ~before)]
+    chances = [_chance(size[side], mean[side], within, df) for side in (before, ~before)]
+    return tuple(bool(far) and chance < least for far, chance in zip(apart, chances, strict=True))
 
 
 def _chance(size: Floats, mean: Floats, within: float, df: int) -> float:

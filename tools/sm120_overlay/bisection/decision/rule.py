@@ -248,7 +248,7 @@ def _uneven(case: Case, runs: Runs, low: int, atom: int, strict: bool = False) -
     even = levelled(runs, atom)
     skip = 0 if case.rules.paired and low == 0 else -1
     lost = 0 if case.rules.paired else len(np.unique(runs.block)) - 1
-    return even, scattered(even, atom, lost, skip, strict)
+    return even, scattered(even, atom, lost, skip, strict, case.rules.min_effect)
 
 
 def _apart(case: Case, runs: Runs, atoms: Sequence[tuple[int, float]]) -> Look:
