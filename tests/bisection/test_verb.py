@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Sequence
@@ -129,6 +130,14 @@ def test_a_session_that_was_cut_before_its_first_line_is_refused(home: Path) -> 
     (folder / "journal.jsonl").touch()
     answer = said("status")
     assert (answer.code, answer.said["error"]["what"]) == (4, f"{folder}: the session is empty.")
+
+
+def test_with_standard_error_closed_the_answer_is_json_alone(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["bisect", "status", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["todo"] == "Name its folder with --session."
 
 
 def test_report_draws_the_page_and_the_image(home: Path, tmp_path: Path) -> None:

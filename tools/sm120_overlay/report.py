@@ -28,7 +28,8 @@ def escape_what_cannot_be_shown() -> None:
 
 def say(text: str) -> None:
     """What is going on, for a person, while it goes on."""
-    print(text, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # closed: print would take standard output, which is the answer's
+        print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def show_table(
 
 def show_error(error: OverlayError) -> None:
     """What is wrong, and what to do."""
-    print(f"{error.what}\n  → {error.todo}", file=sys.stderr)
+    say(f"{error.what}\n  → {error.todo}")
 
 
 def error_json(error: OverlayError) -> dict[str, Any]:
