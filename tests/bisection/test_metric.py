@@ -137,3 +137,8 @@ def test_only_ratios_are_compared_by_logarithm() -> None:
 
 def test_the_names_of_bench_serving_are_those_of_its_source() -> None:
     assert {"output_throughput", "p99_e2e_latency_ms", "std_itl_ms", "max_output_tokens_per_s"} <= set(BENCH_NAMES)
+
+
+def test_a_line_of_json_ends_where_lines_end_and_not_at_a_separator_inside_its_text(tmp_path: Path) -> None:
+    said = "50 %\r" + json.dumps({"speed": 3, "text": "a\u2028b\x85c"}, ensure_ascii=False) + "\n"
+    assert read_metric(parse_metric("jsonl:speed"), said, tmp_path) == 3

@@ -185,7 +185,7 @@ def _looked_up(metric: Metric, text: str, where: str) -> Any:
         raise MetricError(f"{where} is empty")
     lines = metric.how is How.JSONL
     try:
-        found: Any = json.loads(text.strip().splitlines()[-1] if lines else text)
+        found: Any = json.loads(re.split(r"[\r\n]", text.strip())[-1] if lines else text)
     except (ValueError, RecursionError) as error:
         if str(error).startswith("Extra data"):
             raise MetricError(f"{where} holds more than one JSON document; `jsonl:` reads the last line") from None
