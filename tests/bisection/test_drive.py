@@ -356,7 +356,7 @@ def test_a_session_of_another_history_is_refused_and_left_alone(tmp_path: Path) 
     before = events_of(tmp_path)
     with pytest.raises(Refused) as refused:
         run_toy(tmp_path, history=toy_history(9))
-    assert "another session: history differ" in refused.value.what
+    assert "another session: history differs" in refused.value.what
     assert events_of(tmp_path) == before
 
 

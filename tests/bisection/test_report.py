@@ -104,7 +104,12 @@ def test_no_change_says_what_is_left_to_blame() -> None:
         (Status.BLOCK, ((1, 2),), "by one of 2 changes that no run can tell apart, 222222222222 to 444444444444", 0),
         (Status.CREDIBLE_SET, ((3,), (2,)), "after 4 runs any of 2 changes may have done it", 1),
         (Status.MULTIPLE, ((1,), (3,)), "in 2 steps", 0),
-        (Status.UNSTABLE, (), "do not give one level (noise 3.05% from run to run)", 1),
+        (
+            Status.UNSTABLE,
+            (),
+            "no change explains the runs, and more of them do not repair that (noise 3.05% from run to run): log 0.71",
+            1,
+        ),
     ],
 )
 def test_every_other_outcome_has_its_sentence_and_its_code(

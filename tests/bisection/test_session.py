@@ -209,7 +209,7 @@ def test_other_limits_are_no_other_session_and_an_answer_that_they_gave_is_open_
 def test_other_rules_are_another_session(tmp_path: Path, rules: Rules) -> None:
     with pytest.raises(Refused) as refused:
         check_same(replace(OPENED, rules=Rules(Scale.LINEAR)), replace(OPENED, rules=rules), tmp_path)
-    assert refused.value.what == f"{tmp_path} is another session: rules differ."
+    assert refused.value.what == f"{tmp_path} is another session: rules differs."
 
 
 def test_thousands_of_programs_are_looked_at_at_once() -> None:

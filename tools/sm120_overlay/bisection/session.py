@@ -144,8 +144,9 @@ def check_same(found: Opened, wanted: Opened, folder: Path) -> None:
         names = ", ".join(differ)
         # why: runs of another command or another history say nothing about this one
         raise Refused(
-            f"{folder} is another session: {names} differ.",
-            "Repeat what that session was begun with, or begin another one (--session FOLDER).",
+            f"{folder} is another session: {names} {'differs' if len(differ) == 1 else 'differ'}.",
+            "Repeat what that session was begun with (an end that is a branch may have moved: name the commit), or "
+            "begin another one (--session FOLDER).",
         )
 
 

@@ -138,7 +138,12 @@ def sentence(told: Told) -> str:
 
 def _counted(told: Told) -> str:
     runs = sum(made.void is None for made in told.made)
-    return f"{runs} run{'s' * (runs != 1)}"
+    return plural(runs, "run")
+
+
+def plural(count: int, word: str) -> str:
+    """A number of things."""
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _found(told: Told, verdict: Verdict) -> str:
@@ -163,7 +168,7 @@ def _credible(told: Told, verdict: Verdict) -> str:
 def _no_change(told: Told, verdict: Verdict) -> str:
     said = step(told, verdict.old, verdict.new, verdict.effect)
     changes = len(told.history.programs) - 1
-    return f"{said}: none of {changes} changes; what differed before is configuration, dependencies or noise"
+    return f"{said}: none of {plural(changes, 'change')}; what differed before is configuration, dependencies or noise"
 
 
 def _multiple(told: Told, verdict: Verdict) -> str:
@@ -172,7 +177,7 @@ def _multiple(told: Told, verdict: Verdict) -> str:
 
 
 def _unstable(told: Told, verdict: Verdict) -> str:
-    return f"the runs of one program do not give one level ({noise(told, verdict)}), and more runs do not repair that"
+    return f"no change explains the runs, and more of them do not repair that ({noise(told, verdict)}): {verdict.why}"
 
 
 _SENTENCES = {
@@ -248,7 +253,8 @@ def drill(told: Told, program: int) -> str:
 
 def _of_programs(history: History) -> str:
     culled = sum(bool(change.culled) for change in history.changes)
-    said = f"{len(history.changes)} changes, {culled} culled: {len(history.programs)} programs"
+    changes, programs = plural(len(history.changes), "change"), plural(len(history.programs), "program")
+    said = f"{changes}, {culled} culled: {programs}"
     blocked = sum(bool(revision.untestable) for revision in history.revisions)
     return f"{said}, {blocked} revisions cannot be judged" if blocked else said
 
