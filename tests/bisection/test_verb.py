@@ -305,7 +305,7 @@ def test_an_end_that_a_patch_does_not_go_onto_is_said_before_anything_is_begun(
 def test_ends_the_wrong_way_round_are_refused(clone: Upstream) -> None:
     answer = said("run", "toy", "main..HEAD~3", "--history", clone.path, "--cmd", "true", "--metric", "exit")
     assert answer.code == 1
-    assert answer.said["error"]["todo"] == "Name the older one first."
+    assert answer.said["error"]["todo"] == "Name two, the older one first."
 
 
 def test_a_commit_that_has_vanished_from_the_clone_is_named_and_nothing_is_lost(clone: Upstream) -> None:

@@ -233,9 +233,3 @@ def test_a_commit_that_has_vanished_from_the_middle_is_named(upstream: Upstream)
         with pytest.raises(Missing) as missing:
             span_of(upstream, old, new)
         assert f": commit {commits[2][:12]} is not there" in missing.value.what
-
-
-def test_ends_that_are_one_commit_are_said_to_be(upstream: Upstream) -> None:
-    with pytest.raises(Refused) as refused:
-        span_of(upstream, "main", "main")
-    assert refused.value.todo == "Name two that differ."

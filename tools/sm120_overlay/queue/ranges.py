@@ -163,8 +163,7 @@ def _span(repo: Repository, first: Commit, last: Commit, old: str, new: str) -> 
     commits = first_parents(repo, base, last.id)
     if not commits:
         # why: a range the wrong way round would say that every patch goes in
-        todo = "Name two that differ." if first.id == last.id else "Name the older one first."
-        raise Refused(f"{old}..{new}: expected commits between them, found none.", todo)
+        raise Refused(f"{old}..{new}: expected commits between them, found none.", "Name two, the older one first.")
     (start,) = find_commits(repo, [f"{commits[0].id}^"])
     return Span(first, last, start, commits, _branched(repo, last.id, commits), first_parents(repo, base, first.id))
 
