@@ -334,6 +334,11 @@ def test_what_is_known_can_be_asked_for_after_any_number_of_runs(rules: Rules, m
     assert told.next.why.startswith(f"{made} runs were made")
 
 
+def test_while_the_ends_may_be_the_same_no_more_is_expected_than_settles_that() -> None:
+    known = readings((0, 1.0), (64, 1.01), (64, 0.98), (0, 1.02), (64, 1.0), (0, 0.975), (0, 1.01), (64, 1.015))
+    assert 1 <= decide(even(64), known, LINEAR).more_runs <= 2 * 60 - len(known)
+
+
 def test_shares_of_runs_that_pass_differ_by_1_at_most() -> None:
     verdict, _ = bisect(even(9), lambda at, _: float(at < 5), PASS_FAIL)
     assert verdict.status is Status.FOUND

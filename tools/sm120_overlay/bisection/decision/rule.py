@@ -13,7 +13,7 @@ import numpy as np
 from ..job import Scale
 from . import choice, exact
 from .expected import ASSUMED, expected_runs
-from .level import PROVED, Ends, Gap, compare, level_of, levelled, scattered
+from .level import MOST_ENDS, PROVED, Ends, Gap, compare, level_of, levelled, scattered
 from .line import Line, Runs, line_of, runs_of
 from .nouns import Ask, Belief, Culprit, Decision, Field, Level, Reading, Rules, Status, Verdict
 from .passfail import Shares, shares_of
@@ -324,7 +324,10 @@ def _with_old_beside(case: Case, runs: Runs, asks: Sequence[tuple[int, str]]) ->
 def _more(case: Case, runs: Runs) -> float:
     """How many runs more, about: the formula less what was made, with the effect as the ends show it now."""
     gap = compare(runs, 0, case.line.last, case.rules)
-    return max(_expected(case, gap, case.line.last) - len(runs), 1.0)
+    expected = _expected(case, gap, case.line.last)
+    if gap.ends is Ends.UNSURE:  # so many runs of the ends settle whether there is anything to look for
+        expected = min(expected, 2.0 * MOST_ENDS)
+    return max(expected - len(runs), 1.0)
 
 
 def _expected(case: Case, gap: Gap, changes: int) -> float:
