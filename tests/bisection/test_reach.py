@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +18,6 @@ RULES = Rules("the launch", "python", ("toy",), ("toy.start",), build=("python/p
 MODELS = Sweep("toy.registry", "toy.models", "EntryClass", ("Glm",))
 START = "python/toy/start.py"
 Files = dict[str, str]
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    """A repository without a commit."""
-    found = Repository(tmp_path)
-    run(found, "init", "--quiet", "--bare", ".")
-    return found
 
 
 def base(start: str = "", **more: str) -> Files:

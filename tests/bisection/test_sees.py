@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sm120_overlay.bisection.history import Reach
 from sm120_overlay.bisection.reach import Rules, judge
 from sm120_overlay.bisection.sees import Sees, rules_seeing, seen_by
-from sm120_overlay.queue.git import Repository, run
+from sm120_overlay.queue.git import Repository
 from sm120_overlay.serving.launch import sglang
 
 from .test_reach import RULES, base, trees
 
 SCRIPTS = (("toy", "toy.cli"),)
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Repository:
-    """A repository without a commit."""
-    found = Repository(tmp_path)
-    run(found, "init", "--quiet", "--bare", ".")
-    return found
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from posixpath import join, normpath
 
 from ..queue.git import Repository, read_objects, tree_entries
-from .reach.graph import module_name
+from .reach.graph import module_name, within
 from .reach.rules import Rules
 from .reach.source import read
 from .reach.steps import python_files
@@ -54,7 +54,7 @@ def seen_by(commands: Iterable[str], folder: str, packages: Sequence[str], scrip
                 paths[path] = None
             elif name and name.partition(".")[0] in packages:
                 modules[name] = None
-            elif not any(_within(join(folder, package), path) for package in packages):
+            elif not any(within(join(folder, package), path) for package in packages):
                 paths[path] = None
     return Sees(tuple(modules), tuple(paths))
 
@@ -66,7 +66,7 @@ def rules_seeing(repo: Repository, trees: Sequence[str], rules: Rules, sees: See
         trees: the ends, in which what a file imports is looked up.
     """
     found = dict.fromkeys((*rules.also, *sees.modules))
-    for tree in trees:
+    for tree in trees if sees.paths else ():
         known = {module_name(path, rules.folder) for path in python_files(repo, tree, rules)}
         found |= dict.fromkeys(name for name in _imported(repo, tree, sees.paths, rules) if name in known)
     return replace(rules, also=tuple(found), named=sees.paths)
@@ -86,12 +86,8 @@ def _paths(text: str, folder: str) -> Iterator[tuple[str, bool]]:
             yield path, bool(more)
 
 
-def _within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
-
-
 def _imported(repo: Repository, tree: str, paths: Sequence[str], rules: Rules) -> Iterator[str]:
-    entries = tree_entries(repo, tree, [] if "." in paths else list(paths)) if paths else {}
+    entries = tree_entries(repo, tree, [] if "." in paths else list(paths))
     blobs = {entry.blob for path, entry in entries.items() if path.endswith(".py")}
     for each in read_objects(repo, blobs).values():
         for ask in read(each.data, rules.packages).asks if each else ():

@@ -54,6 +54,11 @@ class Near:
 Modules = Mapping[str, tuple[Module, ...]]  # by name; two files have one name where x.py lies beside x/__init__.py
 
 
+def within(path: str, folder: str) -> bool:
+    """Whether a path of the tree is a folder (or a file) or lies in it; all of them lie in "."."""
+    return folder in (".", path) or path.startswith(f"{folder}/")
+
+
 def module_name(path: str, folder: str) -> str:
     """The name under which a file is imported ("": under none)."""
     inside = path[len(folder) + 1 :] if folder else path

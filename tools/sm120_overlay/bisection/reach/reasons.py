@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from posixpath import dirname
 
 from ..history import Reach
-from .graph import Modules, Near, module_name, parents
+from .graph import Modules, Near, module_name, parents, within
 from .rules import Rules
 
 SHOWN = 3  # files, importers or links of a chain that a reason spells out; the rest is a number
@@ -57,7 +57,7 @@ def ground(modules: Modules, near: Mapping[str, Near]) -> Ground:
 def of_file(path: str, here: Ground, rules: Rules) -> Judged:
     """How near a launch comes to a file, in a tree that has it."""
     name = module_name(path, rules.folder)
-    if any(one in (".", path) or path.startswith(f"{one}/") for one in rules.named):
+    if any(within(path, one) for one in rules.named):
         return Judged(Reach.LOADED, "the measured command names it")
     if path in rules.build:
         return Judged(Reach.LOADED, "it says what is built and installed")
